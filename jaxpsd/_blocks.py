@@ -1,0 +1,149 @@
+"""Passes over many draws, a block at a time, in memory that does not grow with their number.
+
+This module knows no statistics. Arrays come as pytrees whose leaves share a leading axis of draws.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from math import ceil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from jaxpsd._types import PyTree
+
+MEMORY_BUDGET = 2**30
+"""Bytes of temporaries that the library allows itself when the user does not choose a block size."""
+
+WORKING_SET = 2**24
+"""Bytes that one block should occupy: large enough to keep all cores busy, small enough for cache."""
+
+# Accelerators round the factors of a product to fewer bits unless told not to.
+einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+
+
+def block_length(
+    num_draws: int, bytes_per_draw: int, working_set: int = WORKING_SET, *, given: int | None = None
+) -> int:
+    """Draws in a block, so that a block fills the working set and all blocks are nearly equal."""
+    if given is not None:
+        return min(given, num_draws)
+    longest = max(1, min(num_draws, working_set // bytes_per_draw))
+    return ceil(num_draws / ceil(num_draws / longest))
+
+
+def num_draws(arrays: PyTree) -> int:
+    """Length of the leading axis that all leaves share."""
+    return jax.tree.leaves(arrays)[0].shape[0]
+
+
+def _take(arrays: PyTree, start: Array, length: int) -> PyTree:
+    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, length), arrays)
+
+
+def _starts(total: int, length: int) -> tuple[Array, Array]:
+    """Where each block starts in principle, and in fact.
+
+    The last block is pulled back so that it ends with the last draw: it overlaps its predecessor
+    instead of running past the end, and nothing has to be padded or copied.
+    """
+    nominal = jnp.arange(0, total, length)
+    return nominal, jnp.minimum(nominal, total - length)
+
+
+def sum_over_blocks(
+    fn: Callable[[PyTree, Float[Array, " block"] | None], tuple[PyTree, PyTree]],
+    arrays: PyTree,
+    weights: Float[Array, " draws"] | None,
+    length: int,
+) -> tuple[PyTree, PyTree]:
+    """Sum what `fn(block, weights of the block)` returns first, and stack what it returns second.
+
+    The sum is compensated for rounding. Draws that an earlier block has seen already come with weight
+    zero. The weights are None when none are given and no block has such draws, so that the common case
+    pays nothing for them.
+    """
+    total = num_draws(arrays)
+    if length >= total:
+        summed, stacked = fn(arrays, weights)
+        return summed, jax.tree.map(lambda leaf: leaf[None], stacked)
+    overlaps = total % length != 0
+    dtype = jnp.result_type(*jax.tree.leaves(arrays))
+
+    # Differentiating must not keep every block's intermediates: they are computed again instead.
+    @jax.checkpoint
+    def on_block(nominal: Array, start: Array) -> tuple[PyTree, PyTree]:
+        block_weights = None if weights is None else _take(weights, start, length)
+        if overlaps:
+            fresh = (start + jnp.arange(length) >= nominal).astype(dtype)
+            block_weights = fresh if block_weights is None else block_weights * fresh
+        return fn(_take(arrays, start, length), block_weights)
+
+    def step(carry: PyTree, where: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
+        summed, stacked = on_block(*where)
+        return _compensated_add(carry, summed), stacked
+
+    starts = _starts(total, length)
+    shapes, _ = jax.eval_shape(on_block, starts[0][0], starts[1][0])
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    (summed, _), stacked = lax.scan(step, (zeros, zeros), starts)
+    return summed, stacked
+
+
+def _compensated_add(carry: tuple[PyTree, PyTree], term: PyTree) -> tuple[PyTree, PyTree]:
+    """Kahan's summation: the second part of the carry is what rounding has added too much."""
+    total, excess = carry
+    corrected = jax.tree.map(jnp.subtract, term, excess)
+    new_total = jax.tree.map(jnp.add, total, corrected)
+    new_excess = jax.tree.map(lambda new, old, added: (new - old) - added, new_total, total, corrected)
+    return new_total, new_excess
+
+
+def map_over_blocks(fn: Callable[[PyTree], PyTree], arrays: PyTree, length: int) -> PyTree:
+    """Apply `fn`, which keeps the axis of draws, to each block and put the results together."""
+    total = num_draws(arrays)
+    if length >= total:
+        return fn(arrays)
+
+    def step(output: PyTree, start: Array) -> tuple[PyTree, None]:
+        # Where blocks overlap, the same rows are written twice.
+        rows = fn(_take(arrays, start, length))
+        write = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, start, axis=0)  # noqa: E731
+        return jax.tree.map(write, output, rows), None
+
+    _, starts = _starts(total, length)
+    shapes = jax.eval_shape(lambda start: fn(_take(arrays, start, length)), starts[0])
+    empty = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape[1:]), leaf.dtype), shapes)
+    return lax.scan(step, empty, starts)[0]
+
+
+def sum_over_tile_pairs(
+    fn: Callable[[PyTree, PyTree], Float[Array, "rows columns"]],
+    arrays: PyTree,
+    weights: Float[Array, " draws"],
+    length: int,
+) -> Float[Array, ""]:
+    """Σ_ij w_i w_j fn(i, j) for a symmetric `fn`, from the tiles on and above the diagonal only."""
+    total = num_draws(arrays)
+    nominal, start = _starts(total, length)
+    first, second = np.triu_indices(len(start))
+
+    @jax.checkpoint
+    def tile_sum(i: Array, j: Array) -> Float[Array, ""]:
+        def side(k: Array) -> tuple[PyTree, Array]:
+            fresh = start[k] + jnp.arange(length) >= nominal[k]
+            return _take(arrays, start[k], length), _take(weights, start[k], length) * fresh
+
+        (left, left_weights), (right, right_weights) = side(i), side(j)
+        tile = einsum("i,ij,j->", left_weights, fn(left, right), right_weights)
+        return jnp.where(i == j, tile, 2 * tile)
+
+    def step(carry: PyTree, pair: tuple[Array, Array]) -> tuple[PyTree, None]:
+        return _compensated_add(carry, tile_sum(*pair)), None
+
+    zero = jnp.zeros((), weights.dtype)
+    (result, _), _ = lax.scan(step, (zero, zero), (first, second))
+    return result

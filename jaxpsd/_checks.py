@@ -1,0 +1,195 @@
+"""What users may pass, checked before anything is traced or computed, in one voice.
+
+Messages say what was expected, what came and what to do. Values can only be looked at when they are
+concrete: inside `jit`, `vmap` or `grad` the checks of values are skipped, those of shapes are not.
+"""
+
+import math
+import operator
+import os
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from jaxpsd._draws import Draws
+from jaxpsd._types import PyTree
+
+
+def is_concrete(*trees: PyTree) -> bool:
+    """Whether all values can be looked at, that is, nothing is being traced."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "samples") -> Draws:
+    """Turn what the user calls samples into draws with one leading axis."""
+    if isinstance(samples, Draws):
+        return samples
+    paths, treedef = jax.tree.flatten_with_path(samples)
+    if not paths:
+        raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
+    leaves = [_check_leaf(leaf, _leaf_name(name, path)) for path, leaf in paths]
+
+    if jax.tree_util.treedef_is_leaf(treedef):
+        leading = _leading_axes_of_array(leaves[0].shape, chains, name)
+    else:
+        leading = 2 if chains else 1
+        for (path, _), leaf in zip(paths, leaves, strict=True):
+            if leaf.ndim < leading:
+                axes = "(chains, draws, …)" if chains else "(draws, …)"
+                hint = "" if chains else " A list of numbers becomes an array with `jnp.asarray`."
+                raise ValueError(f"`{_leaf_name(name, path)}` must be {axes}; got shape {leaf.shape}.{hint}")
+    shapes = {leaf.shape[:leading] for leaf in leaves}
+    if len(shapes) > 1:
+        found = ", ".join(
+            f"{_leaf_name(name, path)}: {leaf.shape}" for (path, _), leaf in zip(paths, leaves, strict=True)
+        )
+        raise ValueError(f"All leaves of `{name}` must share their leading axes; got {found}.")
+    (shape,) = shapes
+    if 0 in shape:
+        raise ValueError(f"`{name}` holds no draws: its leading axes are {shape}.")
+    num_chains = 1
+    if leading == 2:
+        num_chains = shape[0]
+        leaves = [leaf.reshape(math.prod(shape), *leaf.shape[leading:]) for leaf in leaves]
+    draws = Draws(jax.tree.unflatten(treedef, leaves), num_chains)
+    if draws.dim == 0:
+        raise ValueError(f"`{name}` has positions without coordinates: shape {leaves[0].shape}.")
+    return draws
+
+
+def _leaf_name(name: str, path: tuple) -> str:
+    return name + keystr(path)
+
+
+def _check_leaf(leaf: ArrayLike, name: str) -> Array:
+    try:
+        array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{name}` must be an array of floats; got {type(leaf).__name__}.") from error
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(
+            f"`{name}` must be floating point; got {array.dtype}. Use `.astype(float)` if these are real "
+            "numbers; discrete parameters have no score."
+        )
+    # Sixteen bits cannot hold the products of a polynomial; the draws lose nothing by being widened.
+    return array.astype(jnp.float32) if array.dtype.itemsize < 4 else array
+
+
+def _leading_axes_of_array(shape: tuple[int, ...], chains: bool | None, name: str) -> int:
+    expected = {None: (2, 3), False: (2,), True: (3,)}[chains]
+    if len(shape) in expected:
+        return len(shape) - 1
+    wanted = " or ".join({2: "(draws, dim)", 3: "(chains, draws, dim)"}[ndim] for ndim in expected)
+    hint = f" One scalar parameter needs `{name}[..., None]`." if len(shape) == expected[0] - 1 else ""
+    raise ValueError(f"`{name}` must be {wanted}; got shape {shape}.{hint}")
+
+
+def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> PyTree:
+    """Scores given by the user, with one leading axis, in the structure of the samples."""
+    if isinstance(samples, Draws):
+        samples = samples.positions
+    expected, found = jax.tree.structure(samples), jax.tree.structure(scores)
+    if isinstance(scores, Draws):
+        found = jax.tree.structure(scores.positions)
+    if expected != found:
+        raise ValueError(
+            "`target` must be a log-density function, or scores in the structure of `samples`; "
+            f"the samples are {expected}, the scores {found}."
+        )
+    flat = check_samples(scores, chains=chains, name="target")
+    if draws.num_chains != flat.num_chains or _shapes(draws.positions) != _shapes(flat.positions):
+        raise ValueError(
+            "Scores must have the shape of the samples; "
+            f"got {_shapes(scores)} for samples of shape {_shapes(samples)}."
+        )
+    return flat.positions
+
+
+def _shapes(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.shape, tree)
+
+
+def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " draws"] | None:
+    """Weights of the draws, in one axis; normalising them is left to the computation."""
+    if weights is None:
+        return None
+    array = _check_leaf(weights, "weights")
+    per_chain = draws.num_draws // draws.num_chains
+    allowed = [(draws.num_draws,)]
+    if draws.num_chains > 1:
+        allowed.append((draws.num_chains, per_chain))
+    if array.shape not in allowed:
+        wanted = " or ".join(map(str, allowed))
+        raise ValueError(f"`weights` must have shape {wanted}, one for each draw; got {array.shape}.")
+    array = array.reshape(-1).astype(draws.dtype)
+    if is_concrete(array):
+        values = np.asarray(array)
+        bad = ~np.isfinite(values) | (values < 0)
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise ValueError(f"`weights` must be finite and not negative; {draws.draw(at)} has {values[at]}.")
+        if not values.any():
+            raise ValueError("`weights` sum to zero; at least one draw needs a positive weight.")
+    return array
+
+
+def check_finite(values: Float[Array, "draws dim"], draws: Draws, what: str, remedy: str = "") -> None:
+    """Name the first draw and coordinate at which a value is not a finite number."""
+    if not is_concrete(values):
+        return
+    bad = ~np.isfinite(np.asarray(values))
+    if bad.any():
+        draw, coordinate = map(int, np.argwhere(bad)[0])
+        value = values[draw, coordinate]
+        raise ValueError(
+            f"{what} is not finite at {draws.draw(draw)}, {draws.coordinate(coordinate)}: {value}. {remedy}".rstrip()
+        )
+
+
+def check_positive_integer(value: int, name: str, hint: str = "") -> int:
+    """An integer of any kind, at least one."""
+    try:
+        integer = operator.index(value)
+    except TypeError:
+        integer = 0
+    if integer < 1 or isinstance(value, bool):
+        raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}. {hint}".rstrip())
+    return integer
+
+
+def check_choice(value: object, choices: Iterable[str], name: str) -> str:
+    """One of a few words."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+    return str(value)
+
+
+def check_fits(shape: tuple[int, ...], dtype: jnp.dtype, what: str, instead: str) -> None:
+    """Refuse an array that would take more than half of the device's memory."""
+    size, limit = math.prod(shape) * jnp.dtype(dtype).itemsize, _device_memory() // 2
+    if size > limit:
+        dimensions = " × ".join(f"{length:,}" for length in shape)
+        raise ValueError(
+            f"{what} would be {dimensions}, {readable_bytes(size)} in {jnp.dtype(dtype).name}: more than half "
+            f"of this device's memory ({readable_bytes(limit)}). {instead}"
+        )
+
+
+def readable_bytes(size: int) -> str:
+    """A size with a unit that fits."""
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"
+
+
+def _device_memory() -> int:
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 2**34  # Windows does not tell without a further package.

@@ -1,0 +1,304 @@
+"""The polynomial Stein discrepancy (paper, section 3)."""
+
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from jaxpsd import _monomials as monomials
+from jaxpsd._blocks import MEMORY_BUDGET, WORKING_SET, block_length, einsum, sum_over_tile_pairs
+from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
+from jaxpsd._discrepancy import Diagonal, Discrepancy, Form, PairSums, all_scored, few_share, sum_with_diagonal
+from jaxpsd._draws import Draws
+from jaxpsd._score import Scorer
+from jaxpsd._transform import Affine, Transform, check_transform, resolve
+from jaxpsd._types import Block, PyTree, Scalar
+
+_SETTINGS = ["order", "interactions", "norm", "form", "block_size"]
+
+
+@partial(register_dataclass, data_fields=["transform", "penalty"], meta_fields=_SETTINGS)
+@dataclass(frozen=True)
+class PSD(Discrepancy):
+    """The polynomial Stein discrepancy of order r.
+
+    With τ_α = A x^α the Stein operator applied to a monomial, and z̄_α the mean of τ_α over the draws,
+    PSD = sup_{‖β‖ ≤ 1} |Σ_α β_α z̄_α| = √(Σ_α z̄_α²) over all multi-indices 1 ≤ |α| ≤ r. For a Gaussian
+    target it is zero if and only if all moments up to order r are right.
+
+    order
+        The polynomial order r: 1 looks at means, 2 also at variances and correlations, 4 at tails.
+    interactions
+        Whether to include products of different coordinates. Without them only marginal moments count,
+        and the cost is linear in the dimension.
+    transform
+        Coordinates in which to compute: None for those of the draws, "center", "standardize" or "whiten"
+        by the draws themselves, or an `Affine`. Standardise when scales differ.
+    norm
+        The ball that β lies in: "l2", or "l1" for the largest |z̄_α| alone.
+    penalty
+        Positive W in βᵀWβ ≤ 1 (for "l1", in Σ_α W_α|β_α| ≤ 1), one for each degree or one for each
+        monomial. A large W makes a monomial count less: PSD² = Σ_α z̄_α² / W_α.
+    form
+        "primal" sums features, linear in the number of draws; "dual" sums the Stein kernel over pairs of
+        draws, whatever the number of monomials. Both are exact; "auto" takes the cheaper one.
+    block_size
+        How many draws to work on at a time; None chooses by memory.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = jax.random.normal(jax.random.key(0), (1000, 3))
+    >>> psd = jaxpsd.PSD(order=2)
+    >>> bool(psd(logdensity, samples) < psd(logdensity, 1.3 * samples))
+    True
+    >>> psd.exponents(2)
+    array([[1, 0],
+           [0, 1],
+           [2, 0],
+           [1, 1],
+           [0, 2]], dtype=int32)
+    """
+
+    order: int = 2
+    _: KW_ONLY
+    interactions: bool = True
+    transform: Transform | str = None
+    norm: Literal["l2", "l1"] = "l2"
+    penalty: ArrayLike | None = None
+    form: Literal["auto", "primal", "dual"] = "auto"
+    block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", check_positive_integer(self.order, "order", "2 is a good choice."))
+        if self.block_size is not None:
+            object.__setattr__(self, "block_size", check_positive_integer(self.block_size, "block_size"))
+        check_choice(self.norm, ("l2", "l1"), "norm")
+        check_choice(self.form, ("auto", "primal", "dual"), "form")
+        if not isinstance(self.interactions, bool):
+            raise TypeError(f"`interactions` must be True or False; got {self.interactions!r}.")
+        object.__setattr__(self, "transform", check_transform(self.transform))
+        if self.norm == "l1" and self.form == "dual":
+            raise ValueError("The L1 norm needs each z̄_α, which the dual form does not have; use form='primal'.")
+
+    def exponents(self, dim: int) -> Int[np.ndarray, "monomials dim"]:
+        """Multi-indices α of the features' columns: degrees ascend, and within one the largest variable."""
+        dim = check_positive_integer(dim, "dim")
+        shape = (monomials.num_monomials(dim, self.order, interactions=self.interactions), dim)
+        check_fits(shape, np.dtype(np.int32), "The table of exponents", "Lower the order, or drop interactions.")
+        return monomials.exponents(dim, self.order, interactions=self.interactions).copy()
+
+    def u_statistic(self, target, samples, *, chains=None):  # noqa: ANN001, ANN201, D102
+        if self.norm == "l1":
+            raise ValueError("There is no U-statistic for the L1 norm: a maximum is not a mean over pairs.")
+        return super().u_statistic(target, samples, chains=chains)
+
+    def gram(self, target, samples, *, chains=None):  # noqa: ANN001, ANN201, D102
+        if self.norm == "l1":
+            raise ValueError("There is no Gram matrix for the L1 norm: a maximum is not a sum over pairs.")
+        return super().gram(target, samples, chains=chains)
+
+    def _num_features(self, draws: Draws) -> int:
+        return monomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
+
+    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
+        shared = {
+            "transform": resolve(self.transform, draws, weights),
+            "multiplier": self._multiplier(draws),
+            "order": self.order,
+            "interactions": self.interactions,
+            "block_size": self.block_size,
+        }
+        if self._choose_form(draws) == "dual":
+            return _KernelSums(**shared)
+        if not self.interactions:
+            return _FeatureSums(**shared, norm=self.norm)
+        return _MomentSums(**shared, norm=self.norm, table=monomials.moment_table(draws.dim, self.order))
+
+    def _multiplier(self, draws: Draws) -> Float[Array, " degrees"] | Float[Array, " monomials"]:
+        """Turn the penalty into factors of the features, with which β is in the plain unit ball."""
+        if self.penalty is None:
+            return np.ones(self.order, draws.dtype)
+        penalty, count = jnp.asarray(self.penalty, draws.dtype), self._num_features(draws)
+        if penalty.shape not in ((self.order,), (count,)):
+            raise ValueError(
+                f"`penalty` must have one entry for each degree, ({self.order},), or for each monomial, "
+                f"({count},); got shape {penalty.shape}."
+            )
+        if is_concrete(penalty) and not (np.isfinite(penalty) & (np.asarray(penalty) > 0)).all():
+            raise ValueError("`penalty` must be finite and positive.")
+        return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)
+
+    def _choose_form(self, draws: Draws) -> str:
+        n, dim = draws.num_draws, draws.dim
+        count = self._num_features(draws)
+        needs_features = self.norm == "l1" or (self.penalty is not None and len(self.penalty) != self.order)
+        if self.form == "dual":
+            if needs_features:
+                raise ValueError(
+                    "The dual form has one weight a degree and none a monomial; give `penalty` one entry for each "
+                    f"of the {self.order} degrees, or use form='primal'."
+                )
+            return "dual"
+        if not self.interactions:
+            return "primal"
+        rows = monomials.num_moment_rows(dim, self.order)
+        # M, its rounding errors and a block's share of it; the moments gathered for z̄, and where from.
+        gathered = count * (2 * self.order - 1)
+        size = draws.dtype.itemsize * (3 * rows * (dim + 1) + 2 * gathered) + monomials.moment_table_bytes(dim, self.order)
+        if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
+            instead = "interactions=False or a lower order" + ("" if needs_features else ", or form='dual'")
+            raise ValueError(
+                f"The primal form needs {readable_bytes(size)} for {count:,} monomials of {dim} coordinates, more "
+                f"than the {readable_bytes(MEMORY_BUDGET)} that temporaries may take. Use {instead}."
+            )
+        if self.form == "primal" or needs_features:
+            return "primal"
+        cheaper = _primal_cost(n, dim, self.order) <= _dual_cost(n, dim, self.order)
+        return "primal" if cheaper and size <= MEMORY_BUDGET else "dual"
+
+
+# Costs in multiply-adds of a matrix product, the rest converted at measured rates: forming a monomial,
+# gathering a moment, and the work on each entry of a tile beside its inner products.
+
+
+def _primal_cost(n: int, dim: int, order: int) -> float:
+    forming, gathering = 20, 15
+    gathered = monomials.num_monomials(dim, order) * (2 * order - 1)
+    return n * monomials.num_moment_rows(dim, order) * (dim + 1 + forming) + gathering * gathered
+
+
+def _dual_cost(n: int, dim: int, order: int) -> float:
+    tile_entry = 15
+    return n**2 / 2 * order * (2.5 * dim + tile_entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Monomials(Form):
+    """What the ways to sum over monomials share.
+
+    multiplier
+        Factors of the features, one a degree or one a monomial.
+    """
+
+    transform: Affine | None
+    multiplier: Float[Array, " count"]
+    order: int
+    interactions: bool
+    block_size: int | None
+
+    @property
+    def may_ignore_positions(self) -> bool:
+        return self.order == 1
+
+    def features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        tau = monomials.stein_features(x, s, self.order, interactions=self.interactions)
+        return tau * self._monomial_multiplier(x.shape[1])[None]
+
+    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
+        if self._has_closed_form:
+            return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
+        return einsum("ik,jk->ij", self.features(x, s), self.features(y, u))
+
+    @property
+    def _has_closed_form(self) -> bool:
+        return self.interactions and len(self.multiplier) == self.order
+
+    def _diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        if self._has_closed_form:
+            return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
+        return (self.features(x, s) ** 2).sum(axis=1)
+
+    def _monomial_multiplier(self, dim: int) -> Float[Array, " monomials"]:
+        if len(self.multiplier) != self.order:
+            return self.multiplier
+        return self.multiplier[monomials.degrees(dim, self.order, interactions=self.interactions) - 1]
+
+
+_FORM_SETTINGS = ["order", "interactions", "block_size"]
+
+
+@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=[*_FORM_SETTINGS, "norm"])
+@dataclass(frozen=True, kw_only=True)
+class _FeatureSums(_Monomials):
+    """Explicit features, a block at a time: monomials without interactions are few."""
+
+    norm: str
+
+    def pair_sums(
+        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
+    ) -> PairSums:
+        x, _ = jax.eval_shape(scorer, arrays)
+        length = block_length(len(x), 4 * self.order * x.shape[1] * x.dtype.itemsize, given=self.block_size)
+
+        def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
+            tau = self.features(x, s)
+            return tau.sum(axis=0) if block_weights is None else einsum("n,nk->k", block_weights, tau)
+
+        z, on_diagonal = sum_with_diagonal(
+            linear, self._diagonal, scorer, arrays, weights, length=length, diagonal=diagonal
+        )
+        return PairSums(_squared_norm(z, self.norm), on_diagonal.total, few_share(on_diagonal))
+
+
+@partial(register_dataclass, data_fields=["transform", "multiplier", "table"], meta_fields=[*_FORM_SETTINGS, "norm"])
+@dataclass(frozen=True, kw_only=True)
+class _MomentSums(_Monomials):
+    """The primal form: z̄ from M = Φᵀ[S, 1], which is accumulated over blocks of draws."""
+
+    table: monomials.MomentTable
+    norm: str
+
+    def pair_sums(
+        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
+    ) -> PairSums:
+        x, _ = jax.eval_shape(scorer, arrays)
+        n, dim = x.shape
+        columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
+        if diagonal and not self._has_closed_form:
+            columns += 2 * len(self.multiplier)
+        length = block_length(n, columns * x.dtype.itemsize, given=self.block_size)
+
+        def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
+            return monomials.stein_moments(x, s, block_weights, self.order)
+
+        moments, on_diagonal = sum_with_diagonal(
+            linear, self._diagonal, scorer, arrays, weights, length=length, diagonal=diagonal
+        )
+        z = monomials.mean_features(moments, self.table) * self._monomial_multiplier(dim)
+        return PairSums(_squared_norm(z, self.norm), on_diagonal.total, few_share(on_diagonal))
+
+
+@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=_FORM_SETTINGS)
+@dataclass(frozen=True, kw_only=True)
+class _KernelSums(_Monomials):
+    """The dual form: the Stein kernel summed over tiles of pairs."""
+
+    def pair_sums(
+        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
+    ) -> PairSums:
+        # In this form the diagonal costs next to nothing beside the rest.
+        del diagonal
+        x, s = all_scored(scorer, arrays)
+        n = len(x)
+        w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
+        longest = int((WORKING_SET / (6 * self.order * x.dtype.itemsize)) ** 0.5)
+        tile = block_length(n, 1, longest, given=self.block_size)
+        total = sum_over_tile_pairs(lambda left, right: self.kernel(*left, *right), (x, s), w, tile)
+        on_diagonal = Diagonal.of_block(self._diagonal(x, s), w)
+        # Not negative but for rounding.
+        return PairSums(jnp.maximum(total, 0), on_diagonal.total, few_share(on_diagonal))
+
+
+def _squared_norm(z: Float[Array, " monomials"], norm: str) -> Scalar:
+    return (z**2).sum() if norm == "l2" else jnp.max(jnp.abs(z)) ** 2

@@ -1,0 +1,264 @@
+"""From a target, a log-density function or given scores, to scores block by block.
+
+A *scorer* turns a block of draws into coordinates x and scores s = ∇log p(x), both (block, dim); it is
+what every computation of the library starts from. `run` compiles such a computation once for each
+log-density and shape.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jax.tree_util import Partial
+
+from jaxpsd._blocks import block_length, map_over_blocks
+from jaxpsd._checks import check_finite, check_samples, check_scores
+from jaxpsd._draws import Draws, ravel
+from jaxpsd._types import Block, LogDensityFn, PyTree, Target
+
+Scorer = Callable[[PyTree], tuple[Block, Block]]
+Kernel = Callable[..., Any]
+"""`kernel(scorer, arrays, *args)`, where blocks of `arrays` are what the scorer takes."""
+
+# Scoring a block materialises a few arrays of the largest intermediate's size at a time.
+_LIVE_INTERMEDIATES = 4
+_SCORING_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class LogDensity:
+    """A log-density function, and leading arguments that may change without compiling again."""
+
+    function: Callable[..., Any]
+    arguments: PyTree = ((), {})
+
+
+def check_target(target: Target, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> PyTree:
+    """Tell a log-density from scores, and hold the scores against the samples."""
+    if isinstance(target, Partial):
+        return LogDensity(target.func, (target.args, target.keywords))
+    if callable(target):
+        return LogDensity(target)
+    return check_scores(target, samples, draws, chains=chains)
+
+
+def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None = None) -> PyTree:
+    """Evaluate the score s(x) = ∇log p(x) at every draw, by automatic differentiation.
+
+    Draws are scored in blocks, so that memory does not grow with the number of draws times the size
+    of the data that the log-density looks at.
+
+    Parameters
+    ----------
+    logdensity_fn
+        The log of the unnormalised target density: one unbatched position to a scalar.
+    samples
+        An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
+    chains
+        Whether the leaves of a pytree have a chain axis before the draws; for an array the number of
+        axes tells.
+
+    Returns
+    -------
+    PyTree
+        The scores, in the structure and shape of `samples`.
+
+    Notes
+    -----
+    A function is compiled once for each shape, as with `jax.jit`, and again when a variable that it
+    refers to is bound anew. Methods and callable objects may change their state unseen, so they are
+    traced at every call. `jax.tree_util.Partial(fn, parameters)` is compiled once for all parameters.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> jaxpsd.score(lambda x: -0.5 * jnp.sum(x**2), jnp.array([[1.0, -2.0], [0.5, 0.0]]))
+    Array([[-1. ,  2. ],
+           [-0.5, -0. ]], dtype=float32)
+    """
+    if not callable(logdensity_fn):
+        raise TypeError(f"`logdensity_fn` must be a function; got {type(logdensity_fn).__name__}.")
+    draws = check_samples(samples, chains=chains)
+    scores = run(_scores, check_target(logdensity_fn, samples, draws), draws)
+    check_finite_draws(draws, scores)
+    if isinstance(samples, Draws):
+        return Draws(scores, draws.num_chains)
+    return jax.tree.map(lambda flat, given: flat.reshape(jnp.shape(given)), scores, samples)
+
+
+def _scores(scorer: "_AutodiffScorer", arrays: PyTree) -> PyTree:
+    return scorer.scores(arrays)
+
+
+class _AutodiffScorer:
+    """Scores of a log-density, which is traced once, here."""
+
+    def __init__(self, logdensity: Callable[..., Any], positions: PyTree):
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), positions)
+        jaxpr = jax.make_jaxpr(jax.grad(as_logdensity(logdensity)))(one)
+        self._flat_score = jax.vmap(core.jaxpr_as_fun(jaxpr))
+        self._bytes_per_draw = _LIVE_INTERMEDIATES * _largest_intermediate(jaxpr.jaxpr)
+
+    def scores(self, positions: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(positions)
+        length = block_length(leaves[0].shape[0], self._bytes_per_draw, _SCORING_BYTES)
+        scores = map_over_blocks(lambda block: self._flat_score(*block), leaves, length)
+        return jax.tree.unflatten(treedef, scores)
+
+    def __call__(self, positions: PyTree) -> tuple[Block, Block]:
+        return ravel(positions), ravel(self.scores(positions))
+
+
+def _given_scores(block: tuple[PyTree, PyTree]) -> tuple[Block, Block]:
+    positions, scores = block
+    x = ravel(positions)
+    return x, ravel(scores).astype(x.dtype)
+
+
+def as_logdensity(logdensity: Callable[..., Any]) -> Callable[..., Any]:
+    """Say in our words what is wrong with a log-density, at the moment it is traced."""
+
+    def checked(position: PyTree) -> jax.Array:
+        try:
+            value = logdensity(position)
+        except jax.errors.JAXTypeError as error:
+            error.add_note(
+                "jaxpsd: the log-density could not be traced. It must be written with jax.numpy; "
+                "for any other, pass the scores at the draws instead of the function."
+            )
+            raise
+        except Exception as error:
+            shapes = jax.tree.map(jnp.shape, position)
+            error.add_note(f"jaxpsd: the log-density was called with one position, of shape {shapes}.")
+            raise
+        try:
+            value = jnp.asarray(value)
+        except TypeError:
+            found = type(value).__name__
+        else:
+            found = None if value.shape == () else f"shape {value.shape}"
+        if found is not None:
+            raise TypeError(
+                f"The log-density must return a scalar for one position; it returned {found}. "
+                "It is called with one draw at a time; if it returns one term a coordinate, sum them."
+            )
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            raise TypeError(f"The log-density must return a floating-point number; it returned {value.dtype}.")
+        return value
+
+    return checked
+
+
+def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
+    """Bytes of the largest value computed anywhere in the program."""
+    largest = 1
+    for equation in jaxpr.eqns:
+        for variable in equation.outvars:
+            if hasattr(variable.aval, "size") and hasattr(variable.aval, "dtype"):
+                largest = max(largest, variable.aval.size * variable.aval.dtype.itemsize)
+        for inner in core.jaxprs_in_params(equation.params):
+            largest = max(largest, _largest_intermediate(inner))
+    return largest
+
+
+def run(kernel: Kernel, target: PyTree, draws: Draws, *args: PyTree) -> Any:
+    """Call `kernel(scorer, arrays, *args)`, compiled once for each kernel, log-density and shape."""
+    if not isinstance(target, LogDensity):
+        return _compiled_for_scores(kernel)((draws.positions, target), *args)
+    if isinstance(target.function, FunctionType | _JittedFunction):
+        compiled = _compiled_for_function(kernel, _Captured(target.function))
+    else:
+        # A method or callable object may have changed since it was traced, and nothing would tell.
+        compiled = _compile(kernel, target.function)
+    return compiled(target.arguments, draws.positions, *args)
+
+
+_JittedFunction = type(jax.jit(lambda: None))
+
+
+@lru_cache
+def _compiled_for_scores(kernel: Kernel) -> Callable[..., Any]:
+    return jax.jit(lambda arrays, *args: kernel(_given_scores, arrays, *args))
+
+
+@lru_cache(maxsize=64)
+def _compiled_for_function(kernel: Kernel, captured: "_Captured") -> Callable[..., Any]:
+    return _compile(kernel, captured.function)
+
+
+def _compile(kernel: Kernel, function: Callable[..., Any]) -> Callable[..., Any]:
+    @jax.jit
+    def compiled(arguments: PyTree, positions: PyTree, *args: PyTree) -> Any:
+        positional, keywords = arguments
+        logdensity = lambda position: function(*positional, position, **keywords)  # noqa: E731
+        return kernel(_AutodiffScorer(logdensity, positions), positions, *args)
+
+    return compiled
+
+
+class _Captured:
+    """A function together with what its variables refer to, equal only if all are the same objects.
+
+    With the function alone as the key, a notebook that binds a global anew (other data, another
+    prior) and calls again would be given the compiled result of the old one.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self._objects = (function, *_referred_to(function))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Captured)
+            and len(self._objects) == len(other._objects)
+            and all(map(lambda one, two: one is two, self._objects, other._objects))
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self._objects)))
+
+
+def _referred_to(function: Callable[..., Any]) -> Iterator[object]:
+    if not isinstance(function, FunctionType):
+        return
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # A variable that is not bound yet.
+            yield None
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for name in _names(function.__code__):
+        if name in function.__globals__:
+            yield function.__globals__[name]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def check_finite_draws(draws: Draws, scores: PyTree) -> None:
+    """Samples and scores, once both are known."""
+    check_finite(ravel(draws.positions), draws, "`samples`", "A sampler that diverged has no moments.")
+    check_finite(
+        ravel(scores), draws, "The score ∇log p", "Is the draw outside the support, or does the log-density overflow?"
+    )
+
+
+def raise_for_value(target: PyTree, draws: Draws, what: str) -> NoReturn:
+    """Find out why `what` is not finite, and say so."""
+    scores = run(_scores, target, draws) if isinstance(target, LogDensity) else target
+    check_finite_draws(draws, scores)
+    raise FloatingPointError(
+        f"{what} overflows {draws.dtype}: samples and scores are finite, but their products are not. "
+        "Use `transform='standardize'`, a lower order, or float64 (`jax.config.update('jax_enable_x64', True)`)."
+    )

@@ -1,0 +1,219 @@
+"""Affine changes of coordinates that carry the scores along (paper, appendix on linear transforms).
+
+For y = W(x − loc) the scores become ∇_y log p̃(y) = W^{−ᵀ} ∇_x log p(x). `Affine` holds W⁻¹ as its scale,
+so that x = loc + scale·y and the scores are simply scaleᵀ s.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass, register_static
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from jaxpsd._blocks import block_length, einsum, sum_over_blocks
+from jaxpsd._checks import check_choice, check_finite, check_samples, check_weights, is_concrete
+from jaxpsd._draws import Draws, ravel
+from jaxpsd._types import Block, PyTree
+
+
+@register_static
+class Rule(StrEnum):
+    """How to choose a transform from the draws; static, so that it may stand where an `Affine` may."""
+
+    CENTER = "center"
+    STANDARDIZE = "standardize"
+    WHITEN = "whiten"
+
+
+@partial(register_dataclass, data_fields=["loc", "scale"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """The change of coordinates x = loc + scale·y.
+
+    loc
+        (dim,), the point that becomes the origin.
+    scale
+        (dim,), a positive factor for each coordinate, or an invertible matrix (dim, dim).
+
+    Coordinates are those of one draw laid side by side, in the order of `jax.tree.leaves` for a pytree.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> samples = jnp.array([[0.0, 100.0], [2.0, 300.0]])
+    >>> affine = jaxpsd.Affine.fit(samples, "standardize")
+    >>> affine.forward(samples)
+    Array([[-1., -1.],
+           [ 1.,  1.]], dtype=float32)
+
+    One fit serves several sample sets, which is the fair way to compare them.
+
+    >>> psd = jaxpsd.PSD(order=2, transform=affine)
+    """
+
+    loc: Float[Array, " dim"]
+    scale: Float[Array, " dim"] | Float[Array, "dim dim"]
+
+    @classmethod
+    def fit(
+        cls,
+        samples: PyTree,
+        rule: str = "standardize",
+        *,
+        weights: ArrayLike | None = None,
+        chains: bool | None = None,
+    ) -> "Affine":
+        """Choose the transform that gives these draws mean zero and, by rule, unit scale.
+
+        Parameters
+        ----------
+        samples
+            Draws, as everywhere in the library.
+        rule
+            "center" subtracts the mean; "standardize" also divides by the standard deviations;
+            "whiten" makes the covariance the identity, by its Cholesky factor.
+        weights
+            Weights of the draws.
+        chains
+            Whether the leaves of a pytree have a chain axis.
+        """
+        draws = check_samples(samples, chains=chains)
+        return fit(check_rule(rule), draws, check_weights(weights, draws))
+
+    def forward(self, x: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
+        """Take positions x to the new coordinates y."""
+        if self.scale.ndim < 2:
+            return (x - self.loc) / self.scale
+        return einsum("...j,ij->...i", x - self.loc, jnp.linalg.inv(self.scale))
+
+    def inverse(self, y: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
+        """Take y back to x."""
+        if self.scale.ndim < 2:
+            return self.loc + self.scale * y
+        return self.loc + einsum("...j,ij->...i", y, self.scale)
+
+    def scores(self, s: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
+        """Take scores with respect to x to scores with respect to y."""
+        if self.scale.ndim < 2:
+            return s * self.scale
+        return einsum("...i,ij->...j", s, self.scale)
+
+    def mapping(self) -> Callable[[Block, Block], tuple[Block, Block]]:
+        """Prepare to map many blocks of positions and scores: the matrix is inverted once."""
+        loc, scale = self.loc[None], self.scale
+        if scale.ndim < 2:
+            scale = scale[None]
+            return lambda x, s: (((x - loc) / scale).astype(x.dtype), (s * scale).astype(x.dtype))
+        inverse = jnp.linalg.inv(scale)
+
+        def apply(x: Block, s: Block) -> tuple[Block, Block]:
+            y, t = einsum("nj,ij->ni", x - loc, inverse), einsum("ni,ij->nj", s, scale)
+            return y.astype(x.dtype), t.astype(x.dtype)
+
+        return apply
+
+
+Transform = Affine | Rule | None
+
+
+def check_rule(rule: str) -> Rule:
+    """One of the rules, by name."""
+    return Rule(check_choice(rule, [member.value for member in Rule], "transform"))
+
+
+def check_transform(transform: object) -> Transform:
+    """None, the name of a rule, or an `Affine`."""
+    if isinstance(transform, str):
+        return check_rule(transform)
+    if transform is None or isinstance(transform, Affine):
+        return transform
+    raise ValueError(
+        f"`transform` must be None, 'center', 'standardize', 'whiten' or a jaxpsd.Affine; got {transform!r}."
+    )
+
+
+def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] | None) -> Affine | None:
+    """The transform that a discrepancy with this setting uses for these draws."""
+    if isinstance(transform, Rule):
+        return fit(transform, draws, weights)
+    if transform is None:
+        return None
+    affine = Affine(jnp.asarray(transform.loc), jnp.asarray(transform.scale))
+    dim = draws.dim
+    if affine.loc.shape != (dim,) or affine.scale.shape not in ((dim,), (dim, dim)):
+        raise ValueError(
+            f"The samples have {dim} coordinates, so the transform needs loc ({dim},) and scale ({dim},) or "
+            f"({dim}, {dim}); got {affine.loc.shape} and {affine.scale.shape}."
+        )
+    if is_concrete(affine):
+        scale = np.asarray(affine.scale)
+        regular = np.linalg.matrix_rank(scale) == dim if scale.ndim == 2 else (scale != 0).all()
+        if not (np.isfinite(affine.loc).all() and np.isfinite(scale).all() and regular):
+            raise ValueError("The transform must be finite and invertible; its loc or scale is not.")
+    return affine
+
+
+def fit(rule: Rule, draws: Draws, weights: Float[Array, " draws"] | None) -> Affine:
+    """Fit a rule; what cannot be inverted is an error, or NaN where values cannot be looked at."""
+    if rule is Rule.WHITEN and draws.num_draws <= draws.dim:
+        raise ValueError(
+            f"Whitening {draws.dim} coordinates needs more than {draws.dim} draws; got {draws.num_draws}. "
+            "Use 'standardize', or more draws."
+        )
+    affine = _fit(rule, draws.positions, weights)
+    if is_concrete(affine):
+        _raise_if_singular(rule, affine, draws)
+    return affine
+
+
+@jax.jit
+def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) -> Affine:
+    draws = Draws(positions)
+    total = draws.num_draws if weights is None else weights.sum()
+    length = block_length(draws.num_draws, 4 * draws.dim * draws.dtype.itemsize)
+
+    def mean_product(left: Callable[[Block], Block], right: Callable[[Block], Block], pairing: str) -> Array:
+        def block_sum(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
+            x = ravel(block)
+            weighted = left(x) if block_weights is None else left(x) * block_weights[:, None]
+            return einsum(pairing, weighted, right(x)), None
+
+        summed, _ = sum_over_blocks(block_sum, positions, weights, length)
+        return summed / total
+
+    # Deviations from a draw are exactly zero for a constant coordinate, and small numbers anyway.
+    origin = ravel(jax.tree.map(lambda leaf: leaf[:1], positions))
+    loc = origin[0] + mean_product(lambda x: x - origin, jnp.ones_like, "ni,ni->i")
+    if rule is Rule.CENTER:
+        return Affine(loc, jnp.ones_like(loc))
+    centered = lambda x: x - loc[None]  # noqa: E731
+    sd = jnp.sqrt(mean_product(centered, centered, "ni,ni->i"))
+    if rule is Rule.STANDARDIZE:
+        return Affine(loc, jnp.where(sd > 0, sd, jnp.nan))
+    # The factor of the correlations, so that scales of different size cost no accuracy.
+    standardized = lambda x: centered(x) / sd[None]  # noqa: E731
+    factor = jnp.linalg.cholesky(mean_product(standardized, standardized, "ni,nj->ij"))
+    independent = jnp.diag(factor) ** 2 > 10 * draws.dim * jnp.finfo(draws.dtype).eps
+    return Affine(loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor)
+
+
+def _raise_if_singular(rule: Rule, affine: Affine, draws: Draws) -> None:
+    if not np.isfinite(affine.loc).all():
+        check_finite(ravel(draws.positions), draws, "`samples`")
+        raise FloatingPointError(f"The mean of `samples` overflows {draws.dtype}; use float64.")
+    bad = ~np.isfinite(np.asarray(affine.scale)).reshape(draws.dim, -1).all(axis=1)
+    if bad.any():
+        reason = "has the same value in every draw"
+        if rule is Rule.WHITEN:
+            reason += ", or is a linear combination of coordinates before it"
+        raise ValueError(
+            f"Cannot {rule} these draws: {draws.coordinate(int(np.argmax(bad)))} {reason}. "
+            "Leave it out, or use 'center' or an Affine of your own."
+        )

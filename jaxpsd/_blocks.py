@@ -145,5 +145,5 @@ def sum_over_tile_pairs(
         return _compensated_add(carry, tile_sum(*pair)), None
 
     zero = jnp.zeros((), weights.dtype)
-    (result, _), _ = lax.scan(step, (zero, zero), (first, second))
+    (result, _), _ = lax.scan(step, (zero, zero), (jnp.asarray(first), jnp.asarray(second)))
     return result

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import keystr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -22,7 +23,7 @@ from jaxpsd._types import PyTree
 
 def is_concrete(*trees: PyTree) -> bool:
     """Whether all values can be looked at, that is, nothing is being traced."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "samples") -> Draws:
@@ -104,14 +105,13 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
     flat = check_samples(scores, chains=chains, name="target")
     if draws.num_chains != flat.num_chains or _shapes(draws.positions) != _shapes(flat.positions):
         raise ValueError(
-            "Scores must have the shape of the samples; "
-            f"got {_shapes(scores)} for samples of shape {_shapes(samples)}."
+            f"Scores must have the shape of the samples; got {_shapes(scores)} for samples of shape {_shapes(samples)}."
         )
     return flat.positions
 
 
 def _shapes(tree: PyTree) -> PyTree:
-    return jax.tree.map(jnp.shape, tree)
+    return jax.tree.map(np.shape, tree)
 
 
 def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " draws"] | None:
@@ -120,7 +120,7 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
         return None
     array = _check_leaf(weights, "weights")
     per_chain = draws.num_draws // draws.num_chains
-    allowed = [(draws.num_draws,)]
+    allowed: list[tuple[int, ...]] = [(draws.num_draws,)]
     if draws.num_chains > 1:
         allowed.append((draws.num_chains, per_chain))
     if array.shape not in allowed:

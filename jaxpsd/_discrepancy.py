@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +20,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, map_over_blocks, num_draws, sum_over_blocks
+from jaxpsd._blocks import block_length, einsum, map_over_blocks, num_draws, sum_over_blocks
 from jaxpsd._checks import check_fits, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
 from jaxpsd._transform import Affine
 from jaxpsd._types import Block, PyTree, Scalar, Target
 
-# Five draws with more than this share of Σ‖τ‖² bring a warning, unless there are hardly more of them.
-_FEW, _MOST, _ENOUGH_DRAWS = 5, 0.8, 100
+# A few draws with most of Σ‖τ‖² bring a warning, unless there are not many more of them.
+_FEW, _MOST, _ENOUGH_DRAWS = 5, 0.8, 500
 
 # The share is an alarm, not a result: where Σ‖τ‖² is not needed itself, so many draws are enough.
 _DRAWS_WATCHED = 1024
@@ -116,6 +116,14 @@ class Discrepancy(ABC):
     def _num_features(self, draws: Draws) -> int:
         """How many Stein features a draw has."""
 
+    @property
+    def _function(self) -> Callable[..., Any] | None:
+        """A function of the user's that the form needs, kept apart from what may be cached by value."""
+        return None
+
+    def _check_pairs(self, what: str) -> None:  # noqa: B027
+        """Refuse what is a sum over pairs of draws, where the discrepancy is not."""
+
     def __call__(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
     ) -> Scalar:
@@ -142,6 +150,7 @@ class Discrepancy(ABC):
 
     def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
         """Squared discrepancy without bias, U, which may be negative. Parameters as in a call."""
+        self._check_pairs("U-statistic")
         draws = check_samples(samples, chains=chains)
         if draws.num_draws < 2:
             raise ValueError("The U-statistic is a mean over pairs of different draws; got a single draw.")
@@ -154,14 +163,19 @@ class Discrepancy(ABC):
         target, draws, _, form = self._prepare(target, samples, None, chains)
         shape = (draws.num_draws, self._num_features(draws))
         check_fits(shape, draws.dtype, "The feature matrix", "`v_statistic` and `u_statistic` do without it.")
-        return _finite(run(_features_kernel, target, draws, form), target, draws, "A Stein feature")
+        return _finite(
+            run(_features_kernel, target, draws, form, function=self._function), target, draws, "A Stein feature"
+        )
 
     def gram(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Float[Array, "draws draws"]:
         """Stein kernel Δ(x_i, x_j) of each pair of draws. Parameters as in a call."""
+        self._check_pairs("Gram matrix")
         target, draws, _, form = self._prepare(target, samples, None, chains)
         shape = (draws.num_draws, draws.num_draws)
         check_fits(shape, draws.dtype, "The Gram matrix", "`v_statistic` and `u_statistic` do without it.")
-        return _finite(run(_gram_kernel, target, draws, form), target, draws, "The Stein kernel")
+        return _finite(
+            run(_gram_kernel, target, draws, form, function=self._function), target, draws, "The Stein kernel"
+        )
 
     def _prepare(
         self, target: Target, samples: PyTree, weights: ArrayLike | None, chains: bool | None
@@ -175,9 +189,9 @@ class Discrepancy(ABC):
         self, kernel: Kernel, target: Target, samples: PyTree, weights: ArrayLike | None, chains: bool | None
     ) -> Scalar:
         target, draws, weights, form = self._prepare(target, samples, weights, chains)
-        statistic, few_share = run(kernel, target, draws, form, weights)
+        statistic, few_share = run(kernel, target, draws, form, weights, function=self._function)
         _finite(statistic, target, draws, "The statistic")
-        if is_concrete(few_share) and draws.num_draws > _ENOUGH_DRAWS and float(few_share) > _MOST:
+        if is_concrete(few_share) and draws.num_draws >= _ENOUGH_DRAWS and float(few_share) > _MOST:
             warnings.warn(
                 f"{_FEW} of {min(draws.num_draws, _DRAWS_WATCHED):,} draws looked at carry {few_share:.0%} of Σ‖τ‖²: "
                 "heavy tails, or draws far from all others, decide this discrepancy, and p-values from it are "
@@ -224,6 +238,31 @@ def sum_with_diagonal(
     if weights is None:
         summed, total, largest = jax.tree.map(lambda leaf: leaf / n, (summed, total, largest))
     return summed, Diagonal(total, largest.ravel())
+
+
+def feature_pair_sums(
+    form: Form,
+    norm: Callable[[Float[Array, " features"]], Scalar],
+    scorer: Scorer,
+    arrays: PyTree,
+    weights: Float[Array, " draws"] | None,
+    *,
+    block_size: int | None,
+    diagonal: bool,
+) -> PairSums:
+    """Pair sums from explicit features, a block at a time, where those are few; `norm` is squared."""
+    tau = jax.eval_shape(lambda block: form.features(*scorer(block)), arrays)
+    length = block_length(len(tau), 4 * tau.shape[1] * tau.dtype.itemsize, given=block_size)
+
+    def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
+        tau = form.features(x, s)
+        return tau.sum(axis=0) if block_weights is None else einsum("n,nk->k", block_weights, tau)
+
+    def delta(x: Block, s: Block) -> Float[Array, " block"]:
+        return (form.features(x, s) ** 2).sum(axis=1)
+
+    z, on_diagonal = sum_with_diagonal(linear, delta, scorer, arrays, weights, length=length, diagonal=diagonal)
+    return PairSums(norm(z), on_diagonal.total, few_share(on_diagonal))
 
 
 def few_share(diagonal: Diagonal) -> Scalar:
@@ -287,7 +326,7 @@ def _features_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array,
 def _gram_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array, "draws draws"]:
     x, s = all_scored(_in_coordinates_of(form, scorer), arrays)
     length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
-    return map_over_blocks(lambda rows: form.kernel(*rows, x, s), (x, s), length)
+    return map_over_blocks(lambda rows: form.kernel(rows[0], rows[1], x, s), (x, s), length)
 
 
 def _in_coordinates_of(form: Form, scorer: Scorer) -> Scorer:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,21 +39,25 @@ class Draws:
         return sum(map(_size, jax.tree.leaves(self.positions)))
 
     @property
-    def dtype(self) -> jnp.dtype:
+    def dtype(self) -> np.dtype:
         """The type that `ravel` gives."""
         return jnp.result_type(*jax.tree.leaves(self.positions))
 
+    @property
+    def structure(self) -> "Structure":
+        """The structure of one position."""
+        leaves, treedef = jax.tree.flatten(self.positions)
+        return Structure(treedef, tuple(leaf.shape[1:] for leaf in leaves), tuple(leaf.dtype for leaf in leaves))
+
     def coordinate(self, index: int) -> str:
         """Name one coordinate for a message: `beta[2]` of a pytree, coordinate 2 of an array."""
-        for path, leaf in jax.tree.leaves_with_path(self.positions):
-            if index < _size(leaf):
-                break
-            index -= _size(leaf)
-        else:
-            raise IndexError("There is no such coordinate.")
+        paths = jax.tree.leaves_with_path(self.positions)
+        ends = np.cumsum([_size(leaf) for _, leaf in paths])
+        which = int(np.searchsorted(ends, index, side="right"))
+        path, leaf = paths[which]
         if not path:
             return f"coordinate {index}"
-        at = ", ".join(map(str, np.unravel_index(index, leaf.shape[1:])))
+        at = ", ".join(map(str, np.unravel_index(index - ends[which] + _size(leaf), leaf.shape[1:])))
         return f"`{keystr(path, simple=True, separator='.')}{f'[{at}]' if at else ''}`"
 
     def draw(self, index: int) -> str:
@@ -73,12 +78,19 @@ def ravel(positions: PyTree) -> Float[Array, "draws dim"]:
     return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=1)
 
 
-def unravel(flat: Float[Array, "draws dim"], like: PyTree) -> PyTree:
-    """Undo `ravel`: give each draw the structure of `like`, one leading axis included."""
-    leaves, treedef = jax.tree.flatten(like)
-    parts, start = [], 0
-    for leaf in leaves:
-        size = _size(leaf)
-        parts.append(flat[:, start : start + size].reshape(-1, *leaf.shape[1:]).astype(leaf.dtype))
-        start += size
-    return jax.tree.unflatten(treedef, parts)
+class Structure(NamedTuple):
+    """What one position looks like, without its values; hashable."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+
+    def unravel(self, flat: Float[Array, " dim"]) -> PyTree:
+        """Give the coordinates of one draw their structure back."""
+        ends = np.cumsum([prod(shape) for shape in self.shapes])[:-1]
+        parts = jnp.split(flat, ends)
+        leaves = [
+            part.reshape(shape).astype(dtype)
+            for part, shape, dtype in zip(parts, self.shapes, self.dtypes, strict=True)
+        ]
+        return jax.tree.unflatten(self.treedef, leaves)

@@ -249,7 +249,10 @@ def _kernel(x: Array, s: Array, y: Array, u: Array, degree_weights: Array, pairi
     def inner(left: Array, right: Array) -> Array:
         return einsum(pairing, left, right)
 
-    a, b, c, p = {}, {}, {}, {}
+    a: dict[int, Array] = {}
+    b: dict[int, Array] = {}
+    c: dict[int, Array] = {}
+    p: dict[int, Array] = {}
     # Powers x^{m−2}, x^{m−1} and x^m while m runs.
     x_2, x_1, x_0 = jnp.zeros_like(x), jnp.ones_like(x), x
     y_2, y_1, y_0 = jnp.zeros_like(y), jnp.ones_like(y), y
@@ -266,7 +269,7 @@ def _kernel(x: Array, s: Array, y: Array, u: Array, degree_weights: Array, pairi
 
     h = [jnp.ones_like(c[1])]
     for m in range(1, order):
-        h.append(sum(p[k] * h[m - k] for k in range(1, m + 1)) / m)
+        h.append(sum((p[k] * h[m - k] for k in range(2, m + 1)), p[1] * h[m - 1]) / m)
 
     total = jnp.zeros_like(c[1])
     for m in range(1, order + 1):

@@ -14,7 +14,16 @@ from jaxtyping import Array, Float, Int
 from jaxpsd import _monomials as monomials
 from jaxpsd._blocks import MEMORY_BUDGET, WORKING_SET, block_length, einsum, sum_over_tile_pairs
 from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
-from jaxpsd._discrepancy import Diagonal, Discrepancy, Form, PairSums, all_scored, few_share, sum_with_diagonal
+from jaxpsd._discrepancy import (
+    Diagonal,
+    Discrepancy,
+    Form,
+    PairSums,
+    all_scored,
+    feature_pair_sums,
+    few_share,
+    sum_with_diagonal,
+)
 from jaxpsd._draws import Draws
 from jaxpsd._score import Scorer
 from jaxpsd._transform import Affine, Transform, check_transform, resolve
@@ -98,34 +107,30 @@ class PSD(Discrepancy):
         check_fits(shape, np.dtype(np.int32), "The table of exponents", "Lower the order, or drop interactions.")
         return monomials.exponents(dim, self.order, interactions=self.interactions).copy()
 
-    def u_statistic(self, target, samples, *, chains=None):  # noqa: ANN001, ANN201, D102
+    def _check_pairs(self, what: str) -> None:
         if self.norm == "l1":
-            raise ValueError("There is no U-statistic for the L1 norm: a maximum is not a mean over pairs.")
-        return super().u_statistic(target, samples, chains=chains)
-
-    def gram(self, target, samples, *, chains=None):  # noqa: ANN001, ANN201, D102
-        if self.norm == "l1":
-            raise ValueError("There is no Gram matrix for the L1 norm: a maximum is not a sum over pairs.")
-        return super().gram(target, samples, chains=chains)
+            raise ValueError(f"There is no {what} for the L1 norm: a maximum is not a sum over pairs of draws.")
 
     def _num_features(self, draws: Draws) -> int:
         return monomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
+        multiplier = self._multiplier(draws)
+        form = self._choose_form(draws, per_degree=multiplier.shape == (self.order,))
         shared = {
-            "transform": resolve(self.transform, draws, weights),
-            "multiplier": self._multiplier(draws),
+            "transform": resolve(check_transform(self.transform), draws, weights),
+            "multiplier": multiplier,
             "order": self.order,
             "interactions": self.interactions,
             "block_size": self.block_size,
         }
-        if self._choose_form(draws) == "dual":
+        if form == "dual":
             return _KernelSums(**shared)
         if not self.interactions:
             return _FeatureSums(**shared, norm=self.norm)
         return _MomentSums(**shared, norm=self.norm, table=monomials.moment_table(draws.dim, self.order))
 
-    def _multiplier(self, draws: Draws) -> Float[Array, " degrees"] | Float[Array, " monomials"]:
+    def _multiplier(self, draws: Draws) -> Float[Array, " count"] | Float[np.ndarray, " count"]:
         """Turn the penalty into factors of the features, with which β is in the plain unit ball."""
         if self.penalty is None:
             return np.ones(self.order, draws.dtype)
@@ -139,10 +144,10 @@ class PSD(Discrepancy):
             raise ValueError("`penalty` must be finite and positive.")
         return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)
 
-    def _choose_form(self, draws: Draws) -> str:
+    def _choose_form(self, draws: Draws, *, per_degree: bool = True) -> str:
         n, dim = draws.num_draws, draws.dim
         count = self._num_features(draws)
-        needs_features = self.norm == "l1" or (self.penalty is not None and len(self.penalty) != self.order)
+        needs_features = self.norm == "l1" or not per_degree
         if self.form == "dual":
             if needs_features:
                 raise ValueError(
@@ -152,10 +157,7 @@ class PSD(Discrepancy):
             return "dual"
         if not self.interactions:
             return "primal"
-        rows = monomials.num_moment_rows(dim, self.order)
-        # M, its rounding errors and a block's share of it; the moments gathered for z̄, and where from.
-        gathered = count * (2 * self.order - 1)
-        size = draws.dtype.itemsize * (3 * rows * (dim + 1) + 2 * gathered) + monomials.moment_table_bytes(dim, self.order)
+        size = _primal_bytes(dim, self.order, draws.dtype.itemsize)
         if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
             instead = "interactions=False or a lower order" + ("" if needs_features else ", or form='dual'")
             raise ValueError(
@@ -166,6 +168,14 @@ class PSD(Discrepancy):
             return "primal"
         cheaper = _primal_cost(n, dim, self.order) <= _dual_cost(n, dim, self.order)
         return "primal" if cheaper and size <= MEMORY_BUDGET else "dual"
+
+
+def _primal_bytes(dim: int, order: int, itemsize: int) -> int:
+    """Memory that the primal form takes beside a block of draws."""
+    # M, its rounding errors and a block's part of it; the moments gathered for z̄, and where from.
+    moments = 3 * monomials.num_moment_rows(dim, order) * (dim + 1)
+    gathered = 2 * monomials.num_monomials(dim, order) * (2 * order - 1)
+    return itemsize * (moments + gathered) + monomials.moment_table_bytes(dim, order)
 
 
 # Costs in multiply-adds of a matrix product, the rest converted at measured rates: forming a monomial,
@@ -238,17 +248,8 @@ class _FeatureSums(_Monomials):
     def pair_sums(
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
     ) -> PairSums:
-        x, _ = jax.eval_shape(scorer, arrays)
-        length = block_length(len(x), 4 * self.order * x.shape[1] * x.dtype.itemsize, given=self.block_size)
-
-        def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
-            tau = self.features(x, s)
-            return tau.sum(axis=0) if block_weights is None else einsum("n,nk->k", block_weights, tau)
-
-        z, on_diagonal = sum_with_diagonal(
-            linear, self._diagonal, scorer, arrays, weights, length=length, diagonal=diagonal
-        )
-        return PairSums(_squared_norm(z, self.norm), on_diagonal.total, few_share(on_diagonal))
+        norm = partial(_squared_norm, norm=self.norm)
+        return feature_pair_sums(self, norm, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal)
 
 
 @partial(register_dataclass, data_fields=["transform", "multiplier", "table"], meta_fields=[*_FORM_SETTINGS, "norm"])

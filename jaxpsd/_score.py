@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
 from jax.extend import core
 from jax.tree_util import Partial
 
@@ -50,37 +52,38 @@ def check_target(target: Target, samples: PyTree, draws: Draws, *, chains: bool 
 def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None = None) -> PyTree:
     """Evaluate the score s(x) = ∇log p(x) at every draw, by automatic differentiation.
 
-    Draws are scored in blocks, so that memory does not grow with the number of draws times the size
-    of the data that the log-density looks at.
+        Draws are scored in blocks, so that memory does not grow with the number of draws times the size
+        of the data that the log-density looks at.
 
     Parameters
     ----------
-    logdensity_fn
-        The log of the unnormalised target density: one unbatched position to a scalar.
-    samples
-        An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
-    chains
-        Whether the leaves of a pytree have a chain axis before the draws; for an array the number of
-        axes tells.
+        logdensity_fn
+            The log of the unnormalised target density: one unbatched position to a scalar.
+        samples
+            An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
+        chains
+            Whether the leaves of a pytree have a chain axis before the draws; for an array the number of
+            axes tells.
 
     Returns
     -------
-    PyTree
-        The scores, in the structure and shape of `samples`.
+        PyTree
+            The scores, in the structure and shape of `samples`.
 
     Notes
     -----
-    A function is compiled once for each shape, as with `jax.jit`, and again when a variable that it
-    refers to is bound anew. Methods and callable objects may change their state unseen, so they are
-    traced at every call. `jax.tree_util.Partial(fn, parameters)` is compiled once for all parameters.
+        A function is compiled once for each shape, as with `jax.jit`, and again when a variable that it
+        refers to is bound anew. Methods and callable objects may change their state unseen, so they are
+        traced at every call. `jax.tree_util.Partial(fn, parameters)` is compiled once for all parameters.
 
     Examples
     --------
-    >>> import jax.numpy as jnp
-    >>> import jaxpsd
-    >>> jaxpsd.score(lambda x: -0.5 * jnp.sum(x**2), jnp.array([[1.0, -2.0], [0.5, 0.0]]))
-    Array([[-1. ,  2. ],
-           [-0.5, -0. ]], dtype=float32)
+        >>> import jax.numpy as jnp
+    import numpy as np
+        >>> import jaxpsd
+        >>> jaxpsd.score(lambda x: -0.5 * jnp.sum(x**2), jnp.array([[1.0, -2.0], [0.5, 0.0]]))
+        Array([[-1. ,  2. ],
+               [-0.5, -0. ]], dtype=float32)
     """
     if not callable(logdensity_fn):
         raise TypeError(f"`logdensity_fn` must be a function; got {type(logdensity_fn).__name__}.")
@@ -89,7 +92,7 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
     check_finite_draws(draws, scores)
     if isinstance(samples, Draws):
         return Draws(scores, draws.num_chains)
-    return jax.tree.map(lambda flat, given: flat.reshape(jnp.shape(given)), scores, samples)
+    return jax.tree.map(lambda flat, given: flat.reshape(np.shape(given)), scores, samples)
 
 
 def _scores(scorer: "_AutodiffScorer", arrays: PyTree) -> PyTree:
@@ -139,7 +142,7 @@ def as_logdensity(logdensity: Callable[..., Any]) -> Callable[..., Any]:
             raise
         try:
             value = jnp.asarray(value)
-        except TypeError:
+        except (TypeError, ValueError):
             found = type(value).__name__
         else:
             found = None if value.shape == () else f"shape {value.shape}"
@@ -160,46 +163,57 @@ def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
     largest = 1
     for equation in jaxpr.eqns:
         for variable in equation.outvars:
-            if hasattr(variable.aval, "size") and hasattr(variable.aval, "dtype"):
+            if isinstance(variable.aval, ShapedArray):
                 largest = max(largest, variable.aval.size * variable.aval.dtype.itemsize)
         for inner in core.jaxprs_in_params(equation.params):
             largest = max(largest, _largest_intermediate(inner))
     return largest
 
 
-def run(kernel: Kernel, target: PyTree, draws: Draws, *args: PyTree) -> Any:
-    """Call `kernel(scorer, arrays, *args)`, compiled once for each kernel, log-density and shape."""
-    if not isinstance(target, LogDensity):
-        return _compiled_for_scores(kernel)((draws.positions, target), *args)
-    if isinstance(target.function, FunctionType | _JittedFunction):
-        compiled = _compiled_for_function(kernel, _Captured(target.function))
+def run(kernel: Kernel, target: PyTree, draws: Draws, *args: PyTree, function: Callable[..., Any] | None = None) -> Any:
+    """Call `kernel(scorer, arrays, *args)`, compiled once for each kernel, log-density and shape.
+
+    A second `function` of the user's, where there is one, is bound to the first of the arguments.
+    """
+    if isinstance(target, LogDensity):
+        logdensity, arguments, arrays = target.function, target.arguments, draws.positions
+    else:
+        logdensity, arguments, arrays = None, (), (draws.positions, target)
+    if all(isinstance(each, FunctionType | _JittedFunction | None) for each in (logdensity, function)):
+        compiled = _compiled(kernel, _Captured(logdensity), _Captured(function))
     else:
         # A method or callable object may have changed since it was traced, and nothing would tell.
-        compiled = _compile(kernel, target.function)
-    return compiled(target.arguments, draws.positions, *args)
+        compiled = _compile(kernel, logdensity, function)
+    return compiled(arguments, arrays, *args)
 
 
 _JittedFunction = type(jax.jit(lambda: None))
 
 
-@lru_cache
-def _compiled_for_scores(kernel: Kernel) -> Callable[..., Any]:
-    return jax.jit(lambda arrays, *args: kernel(_given_scores, arrays, *args))
-
-
 @lru_cache(maxsize=64)
-def _compiled_for_function(kernel: Kernel, captured: "_Captured") -> Callable[..., Any]:
-    return _compile(kernel, captured.function)
+def _compiled(kernel: Kernel, logdensity: "_Captured", function: "_Captured") -> Callable[..., Any]:
+    return _compile(kernel, logdensity.function, function.function)
 
 
-def _compile(kernel: Kernel, function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(
+    kernel: Kernel, logdensity: Callable[..., Any] | None, function: Callable[..., Any] | None
+) -> Callable[..., Any]:
     @jax.jit
-    def compiled(arguments: PyTree, positions: PyTree, *args: PyTree) -> Any:
-        positional, keywords = arguments
-        logdensity = lambda position: function(*positional, position, **keywords)  # noqa: E731
-        return kernel(_AutodiffScorer(logdensity, positions), positions, *args)
+    def compiled(arguments: PyTree, arrays: PyTree, *args: Any) -> Any:
+        if logdensity is None:
+            scorer = _given_scores
+        else:
+            scorer = _AutodiffScorer(_with_arguments(logdensity, arguments), arrays)
+        if function is not None:
+            args = (args[0].bound_to(function), *args[1:])
+        return kernel(scorer, arrays, *args)
 
     return compiled
+
+
+def _with_arguments(function: Callable[..., Any], arguments: PyTree) -> Callable[..., Any]:
+    positional, keywords = arguments
+    return lambda position: function(*positional, position, **keywords)
 
 
 class _Captured:
@@ -209,7 +223,7 @@ class _Captured:
     prior) and calls again would be given the compiled result of the old one.
     """
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any] | None):
         self.function = function
         self._objects = (function, *_referred_to(function))
 
@@ -224,7 +238,7 @@ class _Captured:
         return hash(tuple(map(id, self._objects)))
 
 
-def _referred_to(function: Callable[..., Any]) -> Iterator[object]:
+def _referred_to(function: Callable[..., Any] | None) -> Iterator[object]:
     if not isinstance(function, FunctionType):
         return
     for cell in function.__closure__ or ():

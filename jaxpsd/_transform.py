@@ -89,35 +89,37 @@ class Affine:
 
     def forward(self, x: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take positions x to the new coordinates y."""
-        if self.scale.ndim < 2:
-            return (x - self.loc) / self.scale
-        return einsum("...j,ij->...i", x - self.loc, jnp.linalg.inv(self.scale))
+        return _times(x - _row(self.loc, x), self._inverse_scale())
 
     def inverse(self, y: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take y back to x."""
-        if self.scale.ndim < 2:
-            return self.loc + self.scale * y
-        return self.loc + einsum("...j,ij->...i", y, self.scale)
+        return _row(self.loc, y) + _times(y, self.scale)
 
     def scores(self, s: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take scores with respect to x to scores with respect to y."""
-        if self.scale.ndim < 2:
-            return s * self.scale
-        return einsum("...i,ij->...j", s, self.scale)
+        return _times(s, self.scale.T)
 
     def mapping(self) -> Callable[[Block, Block], tuple[Block, Block]]:
-        """Prepare to map many blocks of positions and scores: the matrix is inverted once."""
-        loc, scale = self.loc[None], self.scale
-        if scale.ndim < 2:
-            scale = scale[None]
-            return lambda x, s: (((x - loc) / scale).astype(x.dtype), (s * scale).astype(x.dtype))
-        inverse = jnp.linalg.inv(scale)
+        """Prepare to map many blocks of positions and scores: the scale is inverted once."""
+        inverse = self._inverse_scale()
 
         def apply(x: Block, s: Block) -> tuple[Block, Block]:
-            y, t = einsum("nj,ij->ni", x - loc, inverse), einsum("ni,ij->nj", s, scale)
-            return y.astype(x.dtype), t.astype(x.dtype)
+            y = _times(x - _row(self.loc, x), inverse)
+            return y.astype(x.dtype), self.scores(s).astype(x.dtype)
 
         return apply
+
+    def _inverse_scale(self) -> Array:
+        return jnp.linalg.inv(self.scale) if self.scale.ndim == 2 else 1 / self.scale
+
+
+def _row(vector: Float[Array, " dim"], like: Float[Array, "*draws dim"]) -> Array:
+    return vector.reshape((1,) * (like.ndim - 1) + (-1,))
+
+
+def _times(values: Float[Array, "*draws dim"], factor: Array) -> Float[Array, "*draws dim"]:
+    """A matrix times each vector along the last axis; a vector stands for a diagonal matrix."""
+    return values * _row(factor, values) if factor.ndim == 1 else einsum("...j,ij->...i", values, factor)
 
 
 Transform = Affine | Rule | None

@@ -1,0 +1,33 @@
+"""Settings and fixtures for all tests."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+DATA = Path(__file__).parent / "data"
+
+# Broadcasting by accident is an error.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def x64():
+    """Run in double precision."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(params=sorted(path.stem for path in DATA.glob("*.npz")))
+def reference(request):
+    """Samples, scores and values from the published NumPy implementation, one target each."""
+    with np.load(DATA / f"{request.param}.npz") as file:
+        return {"name": request.param, **file}
+
+
+@pytest.fixture
+def normal_draws():
+    """Draws from a standard normal, with its scores."""
+    x = jax.random.normal(jax.random.key(0), (200, 3))
+    return x, -x

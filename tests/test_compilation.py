@@ -1,0 +1,142 @@
+"""The library inside JAX's transformations, and what is compiled when."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpsd
+
+X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+DISCREPANCIES = {
+    "primal": jaxpsd.PSD(3, form="primal"),
+    "blocks": jaxpsd.PSD(3, form="primal", block_size=16),
+    "dual": jaxpsd.PSD(3, form="dual", block_size=16),
+    "marginal": jaxpsd.PSD(3, interactions=False),
+    "l1": jaxpsd.PSD(2, norm="l1"),
+    "penalty": jaxpsd.PSD(2, penalty=(1.0, 2.0)),
+    "standardize": jaxpsd.PSD(2, transform="standardize"),
+    "whiten": jaxpsd.PSD(2, transform="whiten"),
+    "affine": jaxpsd.PSD(2, transform=jaxpsd.Affine(np.ones(3, np.float32), np.full(3, 2.0, np.float32))),
+    "functions": jaxpsd.SteinDiscrepancy(lambda x: jnp.sin(x)),
+}
+
+
+def logdensity(x):
+    return -0.25 * jnp.sum(x**4)
+
+
+@pytest.fixture(params=DISCREPANCIES)
+def discrepancy(request):
+    return DISCREPANCIES[request.param]
+
+
+def test_jit_changes_nothing(discrepancy):
+    inside = jax.jit(lambda x: discrepancy(logdensity, x))
+    np.testing.assert_allclose(inside(X), discrepancy(logdensity, X), rtol=1e-4)
+
+
+def test_discrepancies_are_pytrees(discrepancy):
+    value = jax.jit(lambda d, x: d(-x, x))(discrepancy, X)
+    np.testing.assert_allclose(value, discrepancy(-X, X), rtol=1e-4)
+    leaves, treedef = jax.tree.flatten(discrepancy)
+    assert isinstance(jax.tree.unflatten(treedef, leaves), type(discrepancy))
+
+
+def test_settings_compare_by_value():
+    assert jaxpsd.PSD(2) == jaxpsd.PSD(2, transform=None)
+    assert hash(jaxpsd.PSD(2)) == hash(jaxpsd.PSD(2))
+    assert jaxpsd.PSD(2, transform="center") != jaxpsd.PSD(2)
+    assert jaxpsd.PSD(2, transform="center").transform == "center"
+
+
+def test_vmap_over_sample_sets(discrepancy):
+    sets = np.stack([X, 2 * X, X - 1])
+    together = jax.vmap(lambda x: discrepancy(logdensity, x))(sets)
+    np.testing.assert_allclose(together, [discrepancy(logdensity, x) for x in sets], rtol=2e-4)
+
+
+@pytest.mark.usefixtures("x64")
+def test_gradient_with_respect_to_samples(discrepancy):
+    x = X.astype(np.float64)
+    value = lambda x: discrepancy(logdensity, x)  # noqa: E731
+    gradient = jax.grad(value)(x)
+    direction = np.random.default_rng(1).normal(size=x.shape)
+    step = 1e-6
+    difference = (value(x + step * direction) - value(x - step * direction)) / (2 * step)
+    np.testing.assert_allclose(jnp.sum(gradient * direction), difference, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_gradient_with_respect_to_parameters_of_the_log_density(discrepancy):
+    x = X.astype(np.float64)
+    value = lambda theta: discrepancy(lambda x: -jnp.sum(jnp.abs(x) ** theta), x)  # noqa: E731
+    difference = (value(3.0 + 1e-6) - value(3.0 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(jax.grad(value)(3.0), difference, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.grad(value))(3.0), difference, rtol=1e-5)
+
+
+def test_the_gradient_at_zero_discrepancy_is_zero():
+    x = jnp.array([[1.0], [-1.0]])
+    assert jaxpsd.PSD(2)(-x, x) == 0
+    assert (jax.grad(lambda x: jaxpsd.PSD(2)(-x, x))(x) == 0).all()
+
+
+def test_one_trace_of_the_log_density_for_each_shape(discrepancy):
+    chex.clear_trace_counter()
+    traced = chex.assert_max_traces(lambda x: logdensity(x), n=2)
+    for _ in range(3):
+        discrepancy(traced, X)
+    for _ in range(3):
+        discrepancy(traced, X[:40])
+
+
+def test_one_trace_inside_jit():
+    chex.clear_trace_counter()
+    traced = chex.assert_max_traces(lambda x: logdensity(x), n=1)
+    jax.jit(lambda x: jaxpsd.PSD(3, block_size=7).u_statistic(traced, x))(X)
+
+
+def test_one_compilation_for_each_shape():
+    psd = jaxpsd.PSD(4)
+    psd(-X, X)
+    with jax.log_compiles(False), jax.no_tracing():
+        psd(-X, X)
+
+
+def test_no_tracer_leaks(discrepancy):
+    with jax.checking_leaks():
+        jax.jit(jax.grad(lambda x: discrepancy(logdensity, x)))(X)
+
+
+def test_differentiating_keeps_no_block_in_memory():
+    psd = jaxpsd.PSD(4, form="primal", block_size=100)
+    x = jax.ShapeDtypeStruct((20_000, 10), jnp.float32)
+    compiled = jax.jit(jax.grad(lambda x: psd.v_statistic(lambda x: -0.5 * jnp.sum(x**2), x))).lower(x).compile()
+    # The monomials of all draws would be 20,000 × 286 numbers, 23 MB, several times over.
+    assert compiled.memory_analysis().temp_size_in_bytes < 1.5e7
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_programs_lower_for_accelerators(discrepancy, platform):
+    sets = jax.ShapeDtypeStruct((4, 60, 3), jnp.float32)
+    program = jax.jit(jax.vmap(lambda x: discrepancy(logdensity, x)))
+    exported = jax.export.export(program, platforms=(platform,))(sets)
+    assert exported.platforms == (platform,)
+    text = exported.mlir_module()
+    # Matrix products say that they want all bits.
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert all("HIGHEST" in line for line in products)
+
+
+def test_index_tables_are_arguments_of_the_compiled_program():
+    from jaxpsd import _discrepancy, _score
+    from jaxpsd._checks import check_samples
+
+    draws = check_samples(jnp.zeros((50, 20)))
+    psd = jaxpsd.PSD(4, form="primal")
+    compiled = _score._compile(_discrepancy._v_kernel, None, None)
+    text = compiled.lower((), (draws.positions, draws.positions), psd._form(draws, None), None).as_text()
+    # The table for z̄ has 10,625 × 7 entries; as a literal it would be most of a megabyte of text.
+    assert len(text) < 200_000

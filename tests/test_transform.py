@@ -1,0 +1,128 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpsd
+
+RULES = ["center", "standardize", "whiten"]
+
+
+def draws(n=200, dim=3):
+    mixing = jnp.array([[100.0, 0, 0], [0.5, 0.3, 0], [-2e-3, 1e-3, 1e-3]])[:dim, :dim]
+    return jax.random.normal(jax.random.key(0), (n, dim)) @ mixing.T + jnp.array([[1e3, -5.0, 0.0]])[:, :dim]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fits_have_the_moments_they_promise(weighted):
+    x = draws()
+    w = jax.random.uniform(jax.random.key(1), (len(x),)) if weighted else None
+    p = jnp.full(len(x), 1 / len(x)) if w is None else w / w.sum()
+    for rule in RULES:
+        y = jaxpsd.Affine.fit(x, rule, weights=w).forward(x)
+        np.testing.assert_allclose(p @ y, 0, atol=1e-9)
+        covariance = jnp.einsum("n,ni,nj->ij", p, y, y)
+        if rule == "standardize":
+            np.testing.assert_allclose(jnp.diag(covariance), 1, rtol=1e-10)
+        if rule == "whiten":
+            np.testing.assert_allclose(covariance, jnp.eye(3), atol=1e-7)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("rule", RULES)
+def test_scores_are_those_of_the_density_of_the_new_coordinates(rule):
+    x = draws()
+    target = lambda x: -0.5 * jnp.sum((x / 10) ** 2) + jnp.sin(x[0] / 50)  # noqa: E731
+    affine = jaxpsd.Affine.fit(x, rule)
+    y = affine.forward(x)
+    np.testing.assert_allclose(affine.inverse(y), x, rtol=1e-9, atol=1e-9)
+    expected = jaxpsd.score(lambda y: target(affine.inverse(y)), y)
+    np.testing.assert_allclose(affine.scores(jaxpsd.score(target, x)), expected, rtol=1e-7, atol=1e-9)
+    # The discrepancy with the transform is the plain one in the new coordinates.
+    plain, moved = jaxpsd.PSD(3), jaxpsd.PSD(3, transform=rule)
+    np.testing.assert_allclose(moved(target, x), plain(expected, y), rtol=1e-7)
+    np.testing.assert_allclose(moved(target, x), jaxpsd.PSD(3, transform=affine)(target, x), rtol=1e-12)
+    np.testing.assert_allclose(moved.features(target, x), plain.features(expected, y), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_matrix_of_any_shape_carries_scores_along():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 3))
+    affine = jaxpsd.Affine(jnp.asarray(rng.normal(size=3)), jnp.asarray(rng.normal(size=(3, 3))))
+    target = lambda x: -jnp.sum(jnp.cosh(x))  # noqa: E731
+    y = affine.forward(jnp.asarray(x))
+    expected = jaxpsd.score(lambda y: target(affine.inverse(y)), y)
+    np.testing.assert_allclose(jaxpsd.PSD(2, transform=affine)(target, x), jaxpsd.PSD(2)(expected, y), rtol=1e-10)
+
+
+def test_standardizing_makes_units_irrelevant():
+    x = jax.random.normal(jax.random.key(2), (500, 3)) * 1.2
+    units = jnp.array([1e-4, 1.0, 1e5])
+    psd = jaxpsd.PSD(2, transform="standardize")
+    np.testing.assert_allclose(psd(-x / units[None], x * units[None]), psd(-x, x), rtol=1e-4)
+
+
+def test_standardizing_works_far_from_the_origin_in_single_precision():
+    x = np.random.default_rng(0).normal(size=(2000, 2)) * 4 + np.array([1e6, -3e5])
+    x = x.astype(np.float32)
+    scores = -(x - np.array([1e6, -3e5], np.float32)) / 16
+    single = jaxpsd.PSD(2, transform="standardize")(scores, x)
+    with jax.enable_x64(True):
+        double = jaxpsd.PSD(2, transform="standardize")(scores.astype(float), x.astype(float))
+    np.testing.assert_allclose(single, double, rtol=1e-3)
+
+
+def test_pytrees_are_fitted_in_the_order_of_their_leaves():
+    x = draws()
+    tree = {"a": x[:, 0], "b": x[:, 1:]}
+    np.testing.assert_allclose(jaxpsd.Affine.fit(tree).loc, jaxpsd.Affine.fit(x).loc)
+
+
+def test_singular_fits_are_errors():
+    x = draws()
+    constant = x.at[:, 1].set(1e6)
+    with pytest.raises(ValueError, match="Cannot standardize these draws: coordinate 1 has the same value"):
+        jaxpsd.PSD(2, transform="standardize")(-x, constant)
+    with pytest.raises(ValueError, match="Cannot whiten these draws: coordinate 1 has the same value"):
+        jaxpsd.PSD(2, transform="whiten")(-x, constant)
+    collinear = x.at[:, 2].set(x[:, 0] - x[:, 1])
+    with pytest.raises(ValueError, match=r"coordinate 2 .* is a linear combination"):
+        jaxpsd.PSD(2, transform="whiten")(-x, collinear)
+    with pytest.raises(ValueError, match="needs more than 3 draws; got 3"):
+        jaxpsd.PSD(2, transform="whiten")(-x[:3], x[:3])
+    with pytest.raises(ValueError, match="has the same value in every draw"):
+        jaxpsd.PSD(2, transform="standardize")(-x[:1], x[:1])
+    assert np.isfinite(jaxpsd.PSD(2, transform="center")(-x, constant))
+
+
+def test_singular_fits_are_nan_where_nothing_can_be_raised():
+    x = draws().at[:, 1].set(2.0)
+    for rule in ("standardize", "whiten"):
+        assert jnp.isnan(jax.jit(jaxpsd.PSD(2, transform=rule))(-x, x))
+
+
+def test_fits_name_draws_that_are_not_finite():
+    x = draws().at[7, 2].set(jnp.nan)
+    for rule in RULES:
+        with pytest.raises(ValueError, match="`samples` is not finite at draw 7, coordinate 2: nan"):
+            jaxpsd.PSD(2, transform=rule)(-x, x)
+
+
+@pytest.mark.parametrize(
+    ("affine", "message"),
+    [
+        (
+            jaxpsd.Affine(np.zeros(2), np.ones(3)),
+            r"needs loc \(3,\) and scale \(3,\) or \(3, 3\); got \(2,\) and \(3,\)",
+        ),
+        (jaxpsd.Affine(np.zeros(3), np.ones((3, 2))), r"got \(3,\) and \(3, 2\)"),
+        (jaxpsd.Affine(np.zeros(3), np.array([1.0, 0, 1])), "finite and invertible"),
+        (jaxpsd.Affine(np.zeros(3), np.ones((3, 3))), "finite and invertible"),
+        (jaxpsd.Affine(np.array([0, np.inf, 0]), np.ones(3)), "finite and invertible"),
+    ],
+)
+def test_transforms_that_do_not_fit(affine, message):
+    with pytest.raises(ValueError, match=message):
+        jaxpsd.PSD(2, transform=affine)(-draws(), draws())

@@ -28,11 +28,58 @@ einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 def block_length(
     num_draws: int, bytes_per_draw: int, working_set: int = WORKING_SET, *, given: int | None = None
 ) -> int:
-    """Draws in a block, so that a block fills the working set and all blocks are nearly equal."""
+    """Draws in a block, so that a block fills the working set.
+
+    Where it can be, the length divides the number of draws, which saves masking the last block, and is
+    itself a multiple of a good chunk for `sum_draws`.
+    """
     if given is not None:
         return min(given, num_draws)
-    longest = max(1, min(num_draws, working_set // bytes_per_draw))
-    return ceil(num_draws / ceil(num_draws / longest))
+    fewest_blocks = ceil(num_draws * bytes_per_draw / working_set)
+    for count in range(fewest_blocks, 2 * fewest_blocks + 1):
+        if num_draws % count == 0 and _chunk_length(num_draws // count) <= _LONGEST_CHUNK:
+            return num_draws // count
+    longest = max(1, working_set // bytes_per_draw)
+    return min(num_draws, max(longest - longest % _CHUNK, min(longest, _CHUNK)))
+
+
+# Partial sums of so many draws lose little to rounding, and are long enough to be computed fast.
+_SHORTEST_CHUNK, _CHUNK, _LONGEST_CHUNK = 256, 512, 768
+
+
+def _chunk_length(length: int) -> int:
+    """The divisor of a block's length that is nearest to the best chunk, or all of it if there is none."""
+    divisors = (c for c in range(_SHORTEST_CHUNK, _LONGEST_CHUNK + 1) if length % c == 0)
+    return min(divisors, key=lambda c: abs(c - _CHUNK), default=length)
+
+
+def sum_draws(values: Float[Array, "draws ..."]) -> Float[Array, "..."]:
+    """Sum over the first axis, in chunks.
+
+    In single precision, a running sum of numbers of one sign loses digits in proportion to its length,
+    and the moments that cancel in a discrepancy have none to lose.
+    """
+    chunk = _chunk_length(len(values))
+    return _sum_in_pairs(values.reshape(-1, chunk, *values.shape[1:]).sum(axis=1))
+
+
+def product_over_draws(
+    left: Float[Array, "rows draws"], right: Float[Array, "draws columns"]
+) -> Float[Array, "rows columns"]:
+    """Matrix product whose inner axis is the draws, in chunks like `sum_draws`."""
+    chunk = _chunk_length(len(right))
+    if chunk == len(right):
+        return einsum("in,nj->ij", left, right)
+    left, right = left.reshape(len(left), -1, chunk), right.reshape(-1, chunk, right.shape[1])
+    return _sum_in_pairs(einsum("ibn,bnj->bij", left, right))
+
+
+def _sum_in_pairs(terms: Float[Array, "terms ..."]) -> Float[Array, "..."]:
+    while len(terms) > 1:
+        half = len(terms) // 2
+        paired = terms[:half] + terms[half : 2 * half]
+        terms = jnp.concatenate([paired, terms[2 * half :]]) if len(terms) % 2 else paired
+    return terms[0]
 
 
 def num_draws(arrays: PyTree) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, einsum, map_over_blocks, num_draws, sum_over_blocks
+from jaxpsd._blocks import block_length, map_over_blocks, num_draws, sum_draws, sum_over_blocks
 from jaxpsd._checks import check_fits, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
@@ -256,7 +256,7 @@ def feature_pair_sums(
 
     def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
         tau = form.features(x, s)
-        return tau.sum(axis=0) if block_weights is None else einsum("n,nk->k", block_weights, tau)
+        return sum_draws(tau if block_weights is None else tau * block_weights[:, None])
 
     def delta(x: Block, s: Block) -> Float[Array, " block"]:
         return (form.features(x, s) ** 2).sum(axis=1)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpsd._blocks import einsum
+from jaxpsd._blocks import einsum, product_over_draws, sum_draws
 
 
 def num_monomials(dim: int, order: int, *, interactions: bool = True) -> int:
@@ -165,13 +165,13 @@ def stein_moments(
     if weights is not None:
         scores = scores * weights[:, None]
     if order == 1:
-        return scores.sum(axis=0, keepdims=True)
+        return sum_draws(scores)[None]
     augmented = augmented.T
     phi = augmented
     for degree in range(2, order):
         parent, letter = growth(x.shape[1] + 1, degree)
         phi = phi[parent] * augmented[letter]
-    return einsum("kn,ni->ki", phi, scores)
+    return product_over_draws(phi, scores)
 
 
 class MomentTable(NamedTuple):

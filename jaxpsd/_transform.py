@@ -16,7 +16,7 @@ from jax.tree_util import register_dataclass, register_static
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, einsum, sum_over_blocks
+from jaxpsd._blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks
 from jaxpsd._checks import check_choice, check_finite, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._types import Block, PyTree
@@ -181,27 +181,27 @@ def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) 
     total = draws.num_draws if weights is None else weights.sum()
     length = block_length(draws.num_draws, 4 * draws.dim * draws.dtype.itemsize)
 
-    def mean_product(left: Callable[[Block], Block], right: Callable[[Block], Block], pairing: str) -> Array:
+    def mean(fn: Callable[[Block], Block], *, product: bool = False) -> Array:
+        """Mean of f(x), or of f(x) f(x)ᵀ."""
+
         def block_sum(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
-            x = ravel(block)
-            weighted = left(x) if block_weights is None else left(x) * block_weights[:, None]
-            return einsum(pairing, weighted, right(x)), None
+            values = fn(ravel(block))
+            weighted = values if block_weights is None else values * block_weights[:, None]
+            return product_over_draws(weighted.T, values) if product else sum_draws(weighted), None
 
         summed, _ = sum_over_blocks(block_sum, positions, weights, length)
         return summed / total
 
     # Deviations from a draw are exactly zero for a constant coordinate, and small numbers anyway.
     origin = ravel(jax.tree.map(lambda leaf: leaf[:1], positions))
-    loc = origin[0] + mean_product(lambda x: x - origin, jnp.ones_like, "ni,ni->i")
+    loc = origin[0] + mean(lambda x: x - origin)
     if rule is Rule.CENTER:
         return Affine(loc, jnp.ones_like(loc))
-    centered = lambda x: x - loc[None]  # noqa: E731
-    sd = jnp.sqrt(mean_product(centered, centered, "ni,ni->i"))
+    sd = jnp.sqrt(mean(lambda x: (x - loc[None]) ** 2))
     if rule is Rule.STANDARDIZE:
         return Affine(loc, jnp.where(sd > 0, sd, jnp.nan))
     # The factor of the correlations, so that scales of different size cost no accuracy.
-    standardized = lambda x: centered(x) / sd[None]  # noqa: E731
-    factor = jnp.linalg.cholesky(mean_product(standardized, standardized, "ni,nj->ij"))
+    factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True))
     independent = jnp.diag(factor) ** 2 > 10 * draws.dim * jnp.finfo(draws.dtype).eps
     return Affine(loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor)
 

@@ -1,0 +1,1 @@
+"""One script a claim. Each writes JSON, with versions and hardware, and a table made from it."""

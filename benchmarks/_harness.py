@@ -1,0 +1,88 @@
+"""What the benchmark scripts share: timing, memory, and results that say where they come from."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def best_time(fn: Callable[[], Any], *, seconds: float = 0.5, most: int = 50) -> float:
+    """Shortest time of a call in seconds, after warming up: the machine is shared, the work is not."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(fn())
+        return time.perf_counter() - start
+
+    # A long call needs no repeats to be told from its noise.
+    fewest = 1 if once() > 2 else 3
+    times = [once() for _ in range(fewest)]
+    while sum(times) < seconds and len(times) < most:
+        times.append(once())
+    return min(times)
+
+
+def peak_memory_of(script: str) -> dict[str, float]:
+    """Run Python code in a fresh process that prints JSON, so that its peak memory is its own."""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def provenance() -> dict[str, Any]:
+    """Versions and hardware, to stand beside every result."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "versions": {name: version(name) for name in ("jaxpsd", "jax", "jaxlib", "numpy")},
+        "python": platform.python_version(),
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def table(columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> str:
+    """A Markdown table: column titles by key, numbers with three significant digits."""
+
+    def cell(value: Any) -> str:
+        if value is None:
+            return ""
+        return f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
+
+    lines = ["| " + " | ".join(columns.values()) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell(row.get(key)) for key in columns) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main(name: str, run: Callable[[bool], dict[str, Any]], render: Callable[[dict[str, Any]], str]) -> None:
+    """Run a benchmark from the command line; `--smoke` tries everything at toy size and writes nothing."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    parser.add_argument("--smoke", action="store_true", help="toy sizes, in seconds; nothing is written")
+    options = parser.parse_args()
+    result = {**provenance(), **run(options.smoke)}
+    text = render(result)
+    print(text)
+    if not options.smoke:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        (RESULTS / f"{name}.md").write_text(text)

@@ -1,0 +1,129 @@
+"""How fast the PSD is, beside the bare matrix product Φᵀ[S, 1] of the same shape in the same run.
+
+The product is given Φ already formed, in single precision and in the faster of two memory layouts. Run with
+`python -m benchmarks.speed_psd`.
+"""
+
+import time
+from itertools import product
+from math import comb
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import jaxpsd
+from benchmarks._harness import best_time, main, peak_memory_of, table
+
+# Φ of the bare product is held in memory; the PSD itself does not need it.
+LARGEST_PHI_BYTES = 2**32
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def bare_product(n: int, dim: int, order: int) -> float | None:
+    """Shortest time of Φᵀ[S, 1] with Φ formed; None where Φ would not fit."""
+    rows = comb(dim + order - 1, order - 1)
+    if 4 * n * rows > LARGEST_PHI_BYTES:
+        return None
+    phi = jax.random.normal(jax.random.key(1), (n, rows))
+    scores = jax.random.normal(jax.random.key(2), (n, dim + 1))
+    draws_first = jax.jit(lambda phi, scores: phi.T @ scores)
+    times = [best_time(lambda: draws_first(phi, scores))]
+    phi, scores = jnp.array(phi.T), jnp.array(scores.T)
+    draws_last = jax.jit(lambda phi, scores: scores @ phi.T)
+    times.append(best_time(lambda: draws_last(phi, scores)))
+    return min(times)
+
+
+def measure(n: int, dim: int, order: int) -> dict[str, Any]:
+    x = jax.random.normal(jax.random.key(0), (n, dim))
+    scores = jaxpsd.score(logdensity, x)
+    psd = jaxpsd.PSD(order)
+    jax.clear_caches()
+    start = time.perf_counter()
+    psd(scores, x)
+    first = time.perf_counter() - start
+    row = {
+        "n": n,
+        "dim": dim,
+        "order": order,
+        "monomials": comb(dim + order, order) - 1,
+        "first_call_s": first,
+        "value_ms": 1e3 * best_time(lambda: psd(scores, x)),
+        "from_logdensity_ms": 1e3 * best_time(lambda: psd(logdensity, x)),
+        "u_statistic_ms": 1e3 * best_time(lambda: psd.u_statistic(scores, x)),
+        "bare_ms": None,
+        "ratio": None,
+    }
+    bare = bare_product(n, dim, order)
+    if bare is not None:
+        row |= {"bare_ms": 1e3 * bare, "ratio": row["value_ms"] / (1e3 * bare)}
+    return row
+
+
+MEMORY_SCRIPT = """
+import json, resource, time
+import jax, jax.numpy as jnp, jaxpsd
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+psd, logdensity = jaxpsd.PSD({order}), lambda x: -0.5 * jnp.sum(x**2)
+# Draws in pieces, so that making them leaves no peak of its own.
+x = jnp.zeros(({n}, {dim}))
+def fill(x, key, start):
+    return jax.lax.dynamic_update_slice_in_dim(x, jax.random.normal(key, (1000, {dim})), start, axis=0)
+fill = jax.jit(fill, donate_argnums=0)
+for start in range(0, {n}, 1000):
+    x = fill(x, jax.random.key(start), start)
+x.block_until_ready()
+before = peak()
+start = time.perf_counter()
+value = float(psd(logdensity, x))
+seconds = time.perf_counter() - start
+print(json.dumps(dict(value=value, seconds=seconds, before_mib=before, extra_mib=peak() - before)))
+"""
+
+
+def memory(n: int, dim: int, order: int) -> dict[str, Any]:
+    measured = peak_memory_of(MEMORY_SCRIPT.format(n=n, dim=dim, order=order))
+    return {"n": n, "dim": dim, "order": order, **measured}
+
+
+def run(smoke: bool) -> dict[str, Any]:
+    grid = list(product((10**3, 10**4, 10**5, 10**6), (1, 10, 20, 50), (1, 2, 3, 4)))
+    large = [(10**7, 10, 2), (10**6, 20, 4), (2000, 1000, 4)]
+    if smoke:
+        grid, large = [(100, 2, 1), (100, 3, 2), (300, 4, 4)], [(2000, 3, 2)]
+    rows = []
+    for case in grid:
+        rows.append(measure(*case))
+        print(rows[-1], flush=True)
+    return {"speed": rows, "memory": [memory(*case) for case in large]}
+
+
+def render(result: dict[str, Any]) -> str:
+    speed = {
+        "n": "n",
+        "dim": "d",
+        "order": "r",
+        "monomials": "monomials",
+        "value_ms": "PSD (ms)",
+        "bare_ms": "bare product (ms)",
+        "ratio": "ratio",
+        "from_logdensity_ms": "from log-density (ms)",
+        "u_statistic_ms": "U (ms)",
+        "first_call_s": "first call (s)",
+    }
+    memory = {"n": "n", "dim": "d", "order": "r", "extra_mib": "extra memory (MiB)", "seconds": "first call (s)"}
+    return (
+        f"# Speed of the PSD\n\n{result['cpu']}, {result['cores']} cores, jax {result['versions']['jax']}, float32, "
+        f"{result['date']}. Ratios are to the bare product in the same run.\n\n"
+        + table(speed, result["speed"])
+        + "\n## Peak memory beyond the draws, scores included\n\n"
+        + table(memory, result["memory"])
+    )
+
+
+if __name__ == "__main__":
+    main("speed_psd", run, render)

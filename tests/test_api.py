@@ -1,0 +1,56 @@
+"""The package as a whole: what it exports, what it imports, and in which direction."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxpsd
+
+PACKAGE = Path(jaxpsd.__file__).parent
+ORDER = [line.split()[0] for line in jaxpsd.__doc__.splitlines() if line.startswith(("_", "cli"))]
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in jaxpsd.__all__:
+        assert getattr(jaxpsd, name).__doc__, name
+    assert sorted(jaxpsd.__all__) == sorted(name for name in vars(jaxpsd) if not name.startswith("_") and name != "cli")
+
+
+@pytest.mark.parametrize("name", ["PSD", "Affine", "SteinDiscrepancy", "score", "stein_operator"])
+def test_every_public_name_has_an_example(name):
+    assert ">>>" in getattr(jaxpsd, name).__doc__
+
+
+def test_the_map_of_modules_is_complete():
+    assert sorted(ORDER) == sorted(path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__"))
+
+
+@pytest.mark.parametrize("module", ORDER)
+def test_modules_import_only_from_those_above(module):
+    tree = ast.parse((PACKAGE / f"{module}.py").read_text())
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jaxpsd."):
+            imported.add(node.module.removeprefix("jaxpsd."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "jaxpsd":
+            imported |= {alias.name for alias in node.names if alias.name in ORDER}
+    assert all(ORDER.index(name) < ORDER.index(module) for name in imported)
+
+
+def test_importing_pulls_in_no_optional_dependency():
+    optional = ["numpyro", "arviz", "matplotlib", "blackjax", "optax", "chex", "pandas", "xarray", "beartype"]
+    code = f"import sys, jaxpsd; print([name for name in {optional} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_importing_changes_no_setting():
+    code = "import jax; before = dict(jax.config.values); import jaxpsd; assert dict(jax.config.values) == before"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_package_is_typed():
+    assert (PACKAGE / "py.typed").exists()

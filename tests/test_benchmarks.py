@@ -1,0 +1,25 @@
+"""Every benchmark runs, at toy size."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if not path.stem.startswith("_"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_benchmark_runs(script):
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{script}", "--smoke"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_its_results_are_committed(script):
+    result = json.loads((ROOT / "benchmarks" / "results" / f"{script}.json").read_text())
+    assert {"date", "versions", "cpu", "cores"} <= set(result)

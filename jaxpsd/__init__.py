@@ -5,6 +5,7 @@ The modules, each importing only from those above it:
 _types          aliases
 _draws          draws with one leading axis, and names for their coordinates
 _checks         what users may pass, and what they are told
+_compile        programs compiled once for each log-density, and never used for another
 _blocks         passes over many draws in constant memory
 _score          a log-density, or given scores, to scores block by block
 _operator       the Stein operators on any function, by automatic differentiation

@@ -155,14 +155,17 @@ def map_over_blocks(fn: Callable[[PyTree], PyTree], arrays: PyTree, length: int)
     if length >= total:
         return fn(arrays)
 
+    # Differentiating computes a block's intermediates again instead of keeping them.
+    on_block = jax.checkpoint(lambda start: fn(_take(arrays, start, length)))
+
     def step(output: PyTree, start: Array) -> tuple[PyTree, None]:
         # Where blocks overlap, the same rows are written twice.
-        rows = fn(_take(arrays, start, length))
+        rows = on_block(start)
         write = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, start, axis=0)  # noqa: E731
         return jax.tree.map(write, output, rows), None
 
     _, starts = _starts(total, length)
-    shapes = jax.eval_shape(lambda start: fn(_take(arrays, start, length)), starts[0])
+    shapes = jax.eval_shape(on_block, starts[0])
     empty = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape[1:]), leaf.dtype), shapes)
     return lax.scan(step, empty, starts)[0]
 
@@ -181,7 +184,7 @@ def sum_over_tile_pairs(
     @jax.checkpoint
     def tile_sum(i: Array, j: Array) -> Float[Array, ""]:
         def side(k: Array) -> tuple[PyTree, Array]:
-            fresh = start[k] + jnp.arange(length) >= nominal[k]
+            fresh = (start[k] + jnp.arange(length) >= nominal[k]).astype(weights.dtype)
             return _take(arrays, start[k], length), _take(weights, start[k], length) * fresh
 
         (left, left_weights), (right, right_weights) = side(i), side(j)

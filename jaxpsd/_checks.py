@@ -35,6 +35,8 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
         raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
     leaves = [_check_leaf(leaf, _leaf_name(name, path)) for path, leaf in paths]
 
+    if chains not in (None, True, False):
+        raise ValueError(f"`chains` must be True, False or None: whether there is an axis of chains; got {chains!r}.")
     if jax.tree_util.treedef_is_leaf(treedef):
         leading = _leading_axes_of_array(leaves[0].shape, chains, name)
     else:
@@ -68,10 +70,13 @@ def _leaf_name(name: str, path: tuple) -> str:
 
 
 def _check_leaf(leaf: ArrayLike, name: str) -> Array:
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.isnative:
+        leaf = leaf.astype(leaf.dtype.newbyteorder("="))
     try:
         array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"`{name}` must be an array of floats; got {type(leaf).__name__}.") from error
+        found = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
+        raise TypeError(f"`{name}` must be an array of floats; got {found}.") from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(
             f"`{name}` must be floating point; got {array.dtype}. Use `.astype(float)` if these are real "
@@ -107,7 +112,7 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
         raise ValueError(
             f"Scores must have the shape of the samples; got {_shapes(scores)} for samples of shape {_shapes(samples)}."
         )
-    return flat.positions
+    return jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
 
 
 def _shapes(tree: PyTree) -> PyTree:
@@ -115,27 +120,28 @@ def _shapes(tree: PyTree) -> PyTree:
 
 
 def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " draws"] | None:
-    """Weights of the draws, in one axis; normalising them is left to the computation."""
+    """Weights of the draws, in one axis, normalised to sum to one."""
     if weights is None:
         return None
-    array = _check_leaf(weights, "weights")
     per_chain = draws.num_draws // draws.num_chains
     allowed: list[tuple[int, ...]] = [(draws.num_draws,)]
     if draws.num_chains > 1:
         allowed.append((draws.num_chains, per_chain))
+    # In double precision on the host where values are known: weights may span more than float32 does.
+    array = np.asarray(weights, np.float64) if is_concrete(weights) else jnp.asarray(weights, draws.dtype)
     if array.shape not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ValueError(f"`weights` must have shape {wanted}, one for each draw; got {array.shape}.")
-    array = array.reshape(-1).astype(draws.dtype)
-    if is_concrete(array):
-        values = np.asarray(array)
-        bad = ~np.isfinite(values) | (values < 0)
+    array = array.reshape(-1)
+    if isinstance(array, np.ndarray):
+        bad = ~np.isfinite(array) | (array < 0)
         if bad.any():
             at = int(np.argmax(bad))
-            raise ValueError(f"`weights` must be finite and not negative; {draws.draw(at)} has {values[at]}.")
-        if not values.any():
+            raise ValueError(f"`weights` must be finite and not negative; {draws.draw(at)} has {array[at]}.")
+        if not array.any():
             raise ValueError("`weights` sum to zero; at least one draw needs a positive weight.")
-    return array
+    array = array / array.max()
+    return jnp.asarray(array / array.sum(), draws.dtype)
 
 
 def check_finite(values: Float[Array, "draws dim"], draws: Draws, what: str, remedy: str = "") -> None:

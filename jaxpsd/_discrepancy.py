@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, map_over_blocks, num_draws, sum_draws, sum_over_blocks
+from jaxpsd._blocks import block_length, einsum, map_over_blocks, num_draws, sum_draws, sum_over_blocks
 from jaxpsd._checks import check_fits, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
@@ -30,34 +30,12 @@ from jaxpsd._types import Block, PyTree, Scalar, Target
 # A few draws with most of Σ‖τ‖² bring a warning, unless there are not many more of them.
 _FEW, _MOST, _ENOUGH_DRAWS = 5, 0.8, 500
 
-# The share is an alarm, not a result: where Σ‖τ‖² is not needed itself, so many draws are enough.
-_DRAWS_WATCHED = 1024
+# The shares are an alarm, not a result: of more draws than this, an even selection is looked at.
+_DRAWS_WATCHED = 2**16
 
 
 class HeavyTailsWarning(UserWarning):
     """A few draws decide the discrepancy: its variance may be infinite, and a test of it wrong."""
-
-
-class Diagonal(NamedTuple):
-    """Sums of a_i = w_i Δ(x_i, x_i) over draws: all of them, or a part where only the shares matter.
-
-    total
-        Σ_i a_i.
-    largest
-        The largest a_i.
-    """
-
-    total: Scalar
-    largest: Float[Array, " few"]
-
-    @classmethod
-    def of_block(cls, delta: Float[Array, " block"], block_weights: Float[Array, " block"] | None) -> "Diagonal":
-        """From Δ(x, x) of the first draws of a block; `merged` puts blocks together."""
-        if block_weights is not None:
-            delta = delta * block_weights[: len(delta)]
-        # The largest are watched, not differentiated through.
-        largest, _ = jax.lax.top_k(jax.lax.stop_gradient(delta), min(_FEW, len(delta)))
-        return cls(delta.sum(), largest)
 
 
 class PairSums(NamedTuple):
@@ -66,9 +44,9 @@ class PairSums(NamedTuple):
     total
         Σ_ij w_i w_j Δ(x_i, x_j); for the L1 norm, its counterpart.
     diagonal
-        Σ_i w_i Δ(x_i, x_i), over all draws if it was asked for.
+        Σ_i w_i Δ(x_i, x_i); zero if it was not asked for.
     few_share
-        The share of the diagonal that a few draws have.
+        About what share of the diagonal a few draws have.
     """
 
     total: Scalar
@@ -95,14 +73,36 @@ class Form(ABC):
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         """Stein features of a block of draws."""
 
-    @abstractmethod
     def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
         """Stein kernel between two blocks of draws, with scores s and u."""
+        return einsum("ik,jk->ij", self.features(x, s), self.features(y, u))
+
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        """Δ(x, x) = ‖τ(x)‖² of each draw of a block."""
+        return (self.features(x, s) ** 2).sum(axis=1)
+
+    def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
+        """‖τ(x)‖² of each draw, or what is cheaper and grows alike."""
+        return self.diagonal(x, s)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether the kernel does without the features."""
+        return False
 
     @property
     def may_ignore_positions(self) -> bool:
         """Whether features may be finite although a position is not."""
         return True
+
+    def working_bytes(self, x: jax.ShapeDtypeStruct) -> int:
+        """Memory that the features of one draw take while they are computed."""
+        tau = jax.eval_shape(self.features, x, x)
+        return 4 * tau.shape[1] * tau.dtype.itemsize
+
+    def bound_to(self, function: Callable[..., Any]) -> "Form":
+        """The form with the user's function that it needs, inside the compiled program."""
+        raise NotImplementedError(f"{type(self).__name__} needs no function.")
 
 
 class Discrepancy(ABC):
@@ -115,6 +115,11 @@ class Discrepancy(ABC):
     @abstractmethod
     def _num_features(self, draws: Draws) -> int:
         """How many Stein features a draw has."""
+
+    @property
+    @abstractmethod
+    def _remedy(self) -> str:
+        """What to do when a result is not finite although samples and scores are."""
 
     @property
     def _function(self) -> Callable[..., Any] | None:
@@ -151,10 +156,7 @@ class Discrepancy(ABC):
     def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
         """Squared discrepancy without bias, U, which may be negative. Parameters as in a call."""
         self._check_pairs("U-statistic")
-        draws = check_samples(samples, chains=chains)
-        if draws.num_draws < 2:
-            raise ValueError("The U-statistic is a mean over pairs of different draws; got a single draw.")
-        return self._statistic(_u_kernel, target, samples, None, chains)
+        return self._statistic(_u_kernel, target, samples, None, chains, fewest_draws=2)
 
     def features(
         self, target: Target, samples: PyTree, *, chains: bool | None = None
@@ -163,9 +165,8 @@ class Discrepancy(ABC):
         target, draws, _, form = self._prepare(target, samples, None, chains)
         shape = (draws.num_draws, self._num_features(draws))
         check_fits(shape, draws.dtype, "The feature matrix", "`v_statistic` and `u_statistic` do without it.")
-        return _finite(
-            run(_features_kernel, target, draws, form, function=self._function), target, draws, "A Stein feature"
-        )
+        result = run(_features_kernel, target, draws, form, function=self._function)
+        return self._finite(result, target, draws, "A Stein feature")
 
     def gram(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Float[Array, "draws draws"]:
         """Stein kernel Δ(x_i, x_j) of each pair of draws. Parameters as in a call."""
@@ -173,9 +174,13 @@ class Discrepancy(ABC):
         target, draws, _, form = self._prepare(target, samples, None, chains)
         shape = (draws.num_draws, draws.num_draws)
         check_fits(shape, draws.dtype, "The Gram matrix", "`v_statistic` and `u_statistic` do without it.")
-        return _finite(
-            run(_gram_kernel, target, draws, form, function=self._function), target, draws, "The Stein kernel"
-        )
+        result = run(_gram_kernel, target, draws, form, function=self._function)
+        return self._finite(result, target, draws, "The Stein kernel")
+
+    def _finite(self, values: Array, target: PyTree, draws: Draws, what: str) -> Array:
+        if is_concrete(values) and not np.isfinite(values).all():
+            raise_for_value(target, draws, what, self._remedy)
+        return values
 
     def _prepare(
         self, target: Target, samples: PyTree, weights: ArrayLike | None, chains: bool | None
@@ -186,14 +191,23 @@ class Discrepancy(ABC):
         return target, draws, weights, self._form(draws, weights)
 
     def _statistic(
-        self, kernel: Kernel, target: Target, samples: PyTree, weights: ArrayLike | None, chains: bool | None
+        self,
+        kernel: Kernel,
+        target: Target,
+        samples: PyTree,
+        weights: ArrayLike | None,
+        chains: bool | None,
+        *,
+        fewest_draws: int = 1,
     ) -> Scalar:
         target, draws, weights, form = self._prepare(target, samples, weights, chains)
+        if draws.num_draws < fewest_draws:
+            raise ValueError("The U-statistic is a mean over pairs of different draws; got a single draw.")
         statistic, few_share = run(kernel, target, draws, form, weights, function=self._function)
-        _finite(statistic, target, draws, "The statistic")
+        self._finite(statistic, target, draws, "The statistic")
         if is_concrete(few_share) and draws.num_draws >= _ENOUGH_DRAWS and float(few_share) > _MOST:
             warnings.warn(
-                f"{_FEW} of {min(draws.num_draws, _DRAWS_WATCHED):,} draws looked at carry {few_share:.0%} of Σ‖τ‖²: "
+                f"{_FEW} of {draws.num_draws:,} draws carry about {few_share:.0%} of Σ‖τ‖²: "
                 "heavy tails, or draws far from all others, decide this discrepancy, and p-values from it are "
                 "not to be trusted. Look at the extreme draws, lower the order, or choose a parameterisation "
                 "with lighter tails.",
@@ -203,46 +217,43 @@ class Discrepancy(ABC):
         return statistic
 
 
-def _finite(values: Array, target: PyTree, draws: Draws, what: str) -> Array:
-    if is_concrete(values) and not np.isfinite(values).all():
-        raise_for_value(target, draws, what)
-    return values
-
-
 # --- pieces from which forms are made ---------------------------------------------------------------------
 
 
-def sum_with_diagonal(
+def pair_sums(
     linear: Callable[[Block, Block, Float[Array, " block"] | None], PyTree],
-    delta: Callable[[Block, Block], Float[Array, " block"]],
+    norm: Callable[[PyTree], Scalar],
+    form: Form,
     scorer: Scorer,
     arrays: PyTree,
     weights: Float[Array, " draws"] | None,
     *,
     length: int,
     diagonal: bool,
-) -> tuple[PyTree, Diagonal]:
-    """Σ_i w_i f(x_i) and the sums of w_i Δ(x_i, x_i), the weights summing to one, in one pass.
+) -> PairSums:
+    """Pair sums in one pass over the draws, where V is a function of a mean.
 
-    `linear(x, s, weights)` gives the former for a block, `delta(x, s)` the Δ(x, x) of its draws.
+    `linear(x, s, weights)` is the sum over a block whose mean over all draws gives V = `norm(mean)`.
     """
     n = num_draws(arrays)
-    watched = length if diagonal else ceil(_DRAWS_WATCHED * length / n)
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
         x, s = scorer(block)
-        on_diagonal = Diagonal.of_block(delta(x[:watched], s[:watched]), block_weights)
-        return (linear(x, s, block_weights), on_diagonal.total), on_diagonal.largest
+        delta = _weighted(form.diagonal(x, s), block_weights).sum() if diagonal else jnp.zeros((), x.dtype)
+        stride = ceil(n / _DRAWS_WATCHED)
+        seen = None if block_weights is None else block_weights[::stride]
+        extremeness = _weighted(form.extremeness(x[::stride], s[::stride]), seen)
+        return (linear(x, s, block_weights), delta, extremeness.sum()), _largest(extremeness)
 
-    (summed, total), largest = sum_over_blocks(on_block, arrays, weights, length)
+    (summed, delta, extremeness), largest = sum_over_blocks(on_block, arrays, weights, length)
     if weights is None:
-        summed, total, largest = jax.tree.map(lambda leaf: leaf / n, (summed, total, largest))
-    return summed, Diagonal(total, largest.ravel())
+        summed, delta = jax.tree.map(lambda leaf: leaf / n, (summed, delta))
+    return PairSums(norm(summed), delta, _share(largest, extremeness))
 
 
 def feature_pair_sums(
-    form: Form,
     norm: Callable[[Float[Array, " features"]], Scalar],
+    form: Form,
     scorer: Scorer,
     arrays: PyTree,
     weights: Float[Array, " draws"] | None,
@@ -251,24 +262,32 @@ def feature_pair_sums(
     diagonal: bool,
 ) -> PairSums:
     """Pair sums from explicit features, a block at a time, where those are few; `norm` is squared."""
-    tau = jax.eval_shape(lambda block: form.features(*scorer(block)), arrays)
-    length = block_length(len(tau), 4 * tau.shape[1] * tau.dtype.itemsize, given=block_size)
+    x, _ = jax.eval_shape(scorer, arrays)
 
     def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
-        tau = form.features(x, s)
-        return sum_draws(tau if block_weights is None else tau * block_weights[:, None])
+        return sum_draws(_weighted(form.features(x, s), block_weights))
 
-    def delta(x: Block, s: Block) -> Float[Array, " block"]:
-        return (form.features(x, s) ** 2).sum(axis=1)
-
-    z, on_diagonal = sum_with_diagonal(linear, delta, scorer, arrays, weights, length=length, diagonal=diagonal)
-    return PairSums(norm(z), on_diagonal.total, few_share(on_diagonal))
+    length = block_length(len(x), form.working_bytes(x), given=block_size)
+    return pair_sums(linear, norm, form, scorer, arrays, weights, length=length, diagonal=diagonal)
 
 
-def few_share(diagonal: Diagonal) -> Scalar:
-    """Share of the diagonal that the few largest draws have."""
-    largest, _ = jax.lax.top_k(diagonal.largest, min(_FEW, len(diagonal.largest)))
-    return largest.sum() / diagonal.total
+def _weighted(values: Float[Array, "block ..."], weights: Float[Array, " block"] | None) -> Array:
+    return values if weights is None else values * weights.reshape(-1, *(1,) * (values.ndim - 1))
+
+
+def _largest(values: Float[Array, " draws"]) -> Float[Array, " few"]:
+    # They are looked at, not differentiated through.
+    return jax.lax.top_k(jax.lax.stop_gradient(values), min(_FEW, len(values)))[0]
+
+
+def _share(largest: Float[Array, "..."], total: Scalar) -> Scalar:
+    total = jax.lax.stop_gradient(total)
+    return jnp.where(total > 0, _largest(largest.ravel()).sum() / jnp.where(total > 0, total, 1), 0)
+
+
+def few_share(extremeness: Float[Array, " draws"]) -> Scalar:
+    """Share of the total that a few draws have."""
+    return _share(_largest(extremeness), extremeness.sum())
 
 
 def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
@@ -283,8 +302,6 @@ def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
 def _pair_sums(
     scorer: Scorer, arrays: PyTree, form: Form, weights: Float[Array, " draws"] | None, *, diagonal: bool
 ) -> PairSums:
-    if weights is not None:
-        weights = weights / weights.sum()
     return form.pair_sums(_in_coordinates_of(form, scorer), arrays, weights, diagonal=diagonal)
 
 
@@ -317,13 +334,14 @@ def _features_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array,
     def features(block: PyTree) -> Float[Array, "block features"]:
         return form.features(*moved(block))
 
-    # A few arrays of the block's size are alive while it is computed.
-    output = jax.eval_shape(features, arrays)
-    length = block_length(output.shape[0], 4 * output.shape[1] * output.dtype.itemsize)
-    return map_over_blocks(features, arrays, length)
+    x, _ = jax.eval_shape(moved, arrays)
+    return map_over_blocks(features, arrays, block_length(len(x), form.working_bytes(x)))
 
 
 def _gram_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array, "draws draws"]:
+    if not form.has_closed_form:
+        tau = _features_kernel(scorer, arrays, form)
+        return einsum("ik,jk->ij", tau, tau)
     x, s = all_scored(_in_coordinates_of(form, scorer), arrays)
     length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
     return map_over_blocks(lambda rows: form.kernel(rows[0], rows[1], x, s), (x, s), length)
@@ -335,9 +353,9 @@ def _in_coordinates_of(form: Form, scorer: Scorer) -> Scorer:
 
     def moved(block: PyTree) -> tuple[Block, Block]:
         x, s = scorer(block)
-        if form.may_ignore_positions:
-            # A position that is not finite shall show, in the score if nowhere else.
-            s = s + 0 * x
-        return mapping(x, s) if mapping is not None else (x, s)
+        if mapping is not None:
+            x, s = mapping(x, s)
+        # A position that is not finite shall show, in the score if nowhere else.
+        return x, s + 0 * x if form.may_ignore_positions else s
 
     return moved

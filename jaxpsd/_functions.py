@@ -6,16 +6,16 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import einsum
 from jaxpsd._checks import check_positive_integer
 from jaxpsd._discrepancy import Discrepancy, Form, PairSums, feature_pair_sums
 from jaxpsd._draws import Draws, Structure
 from jaxpsd._operator import stein_operator
-from jaxpsd._score import Scorer
+from jaxpsd._score import Scorer, working_bytes
 from jaxpsd._types import Block, PyTree
 
 
@@ -61,9 +61,13 @@ class SteinDiscrepancy(Discrepancy):
     def _function(self) -> Callable[..., Any]:
         return self.functions
 
+    @property
+    def _remedy(self) -> str:
+        return "A function or one of its first two derivatives is not finite at a draw, or too large to be squared."
+
     def _num_features(self, draws: Draws) -> int:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), draws.positions)
-        return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self.functions, one)))
+        return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(_explained(self.functions), one)))
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
         return _OperatedFunctions(draws.structure, self.block_size)
@@ -88,18 +92,39 @@ class _OperatedFunctions(Form):
         return replace(self, function=function)
 
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        def operated(position: Float[Array, " dim"], score: Float[Array, " dim"]) -> Float[Array, " features"]:
-            values = stein_operator(lambda flat: self.function(self.structure.unravel(flat)), score)(position)
-            return ravel_pytree(values)[0].astype(x.dtype)
+        return jax.vmap(self._operated)(x, s)
 
-        return jax.vmap(operated)(x, s)
+    def _operated(self, x: Float[Array, " dim"], s: Float[Array, " dim"]) -> Float[Array, " features"]:
+        functions = _explained(self.function)
+        values = stein_operator(lambda flat: functions(self.structure.unravel(flat)), s)(x)
+        return ravel_pytree(values)[0].astype(x.dtype)
 
-    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
-        return einsum("ik,jk->ij", self.features(x, s), self.features(y, u))
+    def working_bytes(self, x: jax.ShapeDtypeStruct) -> int:
+        one = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+        return working_bytes(jax.make_jaxpr(self._operated)(one, one))
 
     def pair_sums(
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
     ) -> PairSums:
         return feature_pair_sums(
-            self, lambda z: (z**2).sum(), scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal
+            lambda z: (z**2).sum(), self, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal
         )
+
+
+def _explained(functions: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:
+    """Say in our words what is wrong with the functions, at the moment they are traced."""
+
+    def explained(position: PyTree) -> Any:
+        try:
+            values = functions(position)
+        except Exception as error:
+            shapes = jax.tree.map(jnp.shape, position)
+            error.add_note(f"jaxpsd: `functions` was called with one position, of shape {shapes}.")
+            raise
+        leaves = jax.tree.leaves(values)
+        if not leaves or not all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves):
+            found = ", ".join(str(jnp.result_type(leaf)) for leaf in leaves) or "nothing"
+            raise TypeError(f"`functions` must return floating-point numbers or arrays; it returned {found}.")
+        return values
+
+    return explained

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from jaxpsd._blocks import einsum
 from jaxpsd._score import as_logdensity
 from jaxpsd._types import LogDensityFn, PyTree
 
@@ -59,15 +60,16 @@ def stein_operator(
     """
     if not callable(fn):
         raise TypeError(f"`fn` must be a function of one position; got {type(fn).__name__}.")
-    if order not in (1, 2):
+    if order not in (1, 2) or isinstance(order, bool):
         raise ValueError(f"`order` must be 2 (functions) or 1 (vector fields); got {order!r}.")
     logdensity = as_logdensity(target) if callable(target) else None
 
     def operated(position: PyTree) -> Any:
         position = jax.tree.map(jnp.asarray, position)
+        for leaf in jax.tree.leaves(position):
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise TypeError(f"The position must be floating point; got {leaf.dtype}.")
         x, unravel = ravel_pytree(position)
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            raise TypeError(f"The position must be floating point; got {x.dtype}.")
         if logdensity is not None:
             s, _ = ravel_pytree(jax.grad(logdensity)(position))
         else:
@@ -110,4 +112,4 @@ def _first_order(fn: Callable[[jax.Array], Any], x: jax.Array, s: jax.Array, pos
             )
         return ravel_pytree(value)[0]
 
-    return jnp.trace(jax.jacfwd(field)(x)) + field(x) @ s
+    return jnp.trace(jax.jacfwd(field)(x)) + einsum("i,i->", field(x), s)

@@ -12,17 +12,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from jaxpsd import _monomials as monomials
-from jaxpsd._blocks import MEMORY_BUDGET, WORKING_SET, block_length, einsum, sum_over_tile_pairs
+from jaxpsd._blocks import MEMORY_BUDGET, WORKING_SET, block_length, map_over_blocks, sum_over_tile_pairs
 from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
 from jaxpsd._discrepancy import (
-    Diagonal,
     Discrepancy,
     Form,
     PairSums,
     all_scored,
     feature_pair_sums,
     few_share,
-    sum_with_diagonal,
+    pair_sums,
 )
 from jaxpsd._draws import Draws
 from jaxpsd._score import Scorer
@@ -94,9 +93,12 @@ class PSD(Discrepancy):
             object.__setattr__(self, "block_size", check_positive_integer(self.block_size, "block_size"))
         check_choice(self.norm, ("l2", "l1"), "norm")
         check_choice(self.form, ("auto", "primal", "dual"), "form")
-        if not isinstance(self.interactions, bool):
+        if not isinstance(self.interactions, bool | np.bool):
             raise TypeError(f"`interactions` must be True or False; got {self.interactions!r}.")
+        object.__setattr__(self, "interactions", bool(self.interactions))
         object.__setattr__(self, "transform", check_transform(self.transform))
+        if isinstance(self.penalty, list):
+            object.__setattr__(self, "penalty", tuple(self.penalty))
         if self.norm == "l1" and self.form == "dual":
             raise ValueError("The L1 norm needs each z̄_α, which the dual form does not have; use form='primal'.")
 
@@ -110,6 +112,13 @@ class PSD(Discrepancy):
     def _check_pairs(self, what: str) -> None:
         if self.norm == "l1":
             raise ValueError(f"There is no {what} for the L1 norm: a maximum is not a sum over pairs of draws.")
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            "Their products overflow: use `transform='standardize'`, a lower order, a larger penalty, or float64 "
+            "(`jax.config.update('jax_enable_x64', True)`)."
+        )
 
     def _num_features(self, draws: Draws) -> int:
         return monomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
@@ -211,23 +220,27 @@ class _Monomials(Form):
     def may_ignore_positions(self) -> bool:
         return self.order == 1
 
+    @property
+    def has_closed_form(self) -> bool:
+        return self.interactions and len(self.multiplier) == self.order
+
     def features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
         tau = monomials.stein_features(x, s, self.order, interactions=self.interactions)
         return tau * self._monomial_multiplier(x.shape[1])[None]
 
     def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
-        if self._has_closed_form:
+        if self.has_closed_form:
             return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
-        return einsum("ik,jk->ij", self.features(x, s), self.features(y, u))
+        return super().kernel(x, s, y, u)
 
-    @property
-    def _has_closed_form(self) -> bool:
-        return self.interactions and len(self.multiplier) == self.order
-
-    def _diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
-        if self._has_closed_form:
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        if self.has_closed_form:
             return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
-        return (self.features(x, s) ** 2).sum(axis=1)
+        return super().diagonal(x, s)
+
+    def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
+        """‖s‖² (1 + ‖x‖²)^{r−1}, what ‖τ‖² grows like, at the cost of two inner products."""
+        return (s**2).sum(axis=1) * (1 + (x**2).sum(axis=1)) ** (self.order - 1)
 
     def _monomial_multiplier(self, dim: int) -> Float[Array, " monomials"]:
         if len(self.multiplier) != self.order:
@@ -249,7 +262,7 @@ class _FeatureSums(_Monomials):
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
     ) -> PairSums:
         norm = partial(_squared_norm, norm=self.norm)
-        return feature_pair_sums(self, norm, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal)
+        return feature_pair_sums(norm, self, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal)
 
 
 @partial(register_dataclass, data_fields=["transform", "multiplier", "table"], meta_fields=[*_FORM_SETTINGS, "norm"])
@@ -266,18 +279,18 @@ class _MomentSums(_Monomials):
         x, _ = jax.eval_shape(scorer, arrays)
         n, dim = x.shape
         columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
-        if diagonal and not self._has_closed_form:
-            columns += 2 * len(self.multiplier)
+        if diagonal and not self.has_closed_form:
+            columns += 4 * len(self.multiplier)
         length = block_length(n, columns * x.dtype.itemsize, given=self.block_size)
 
         def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
             return monomials.stein_moments(x, s, block_weights, self.order)
 
-        moments, on_diagonal = sum_with_diagonal(
-            linear, self._diagonal, scorer, arrays, weights, length=length, diagonal=diagonal
-        )
-        z = monomials.mean_features(moments, self.table) * self._monomial_multiplier(dim)
-        return PairSums(_squared_norm(z, self.norm), on_diagonal.total, few_share(on_diagonal))
+        def norm(moments: Float[Array, "rows columns"]) -> Scalar:
+            z = monomials.mean_features(moments, self.table) * self._monomial_multiplier(dim)
+            return _squared_norm(z, self.norm)
+
+        return pair_sums(linear, norm, self, scorer, arrays, weights, length=length, diagonal=diagonal)
 
 
 @partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=_FORM_SETTINGS)
@@ -288,17 +301,21 @@ class _KernelSums(_Monomials):
     def pair_sums(
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
     ) -> PairSums:
-        # In this form the diagonal costs next to nothing beside the rest.
-        del diagonal
         x, s = all_scored(scorer, arrays)
-        n = len(x)
+        n, dim = x.shape
         w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
-        longest = int((WORKING_SET / (6 * self.order * x.dtype.itemsize)) ** 0.5)
+        # A tile and what it is made from: some 6r matrices of its size, some 12 of its rows' positions.
+        longest = min(
+            int((WORKING_SET / (6 * self.order * x.dtype.itemsize)) ** 0.5),
+            max(1, WORKING_SET // (12 * dim * x.dtype.itemsize)),
+        )
         tile = block_length(n, 1, longest, given=self.block_size)
         total = sum_over_tile_pairs(lambda left, right: self.kernel(*left, *right), (x, s), w, tile)
-        on_diagonal = Diagonal.of_block(self._diagonal(x, s), w)
+        delta = jnp.zeros((), x.dtype)
+        if diagonal:
+            delta = (w * map_over_blocks(lambda block: self.diagonal(*block), (x, s), tile)).sum()
         # Not negative but for rounding.
-        return PairSums(jnp.maximum(total, 0), on_diagonal.total, few_share(on_diagonal))
+        return PairSums(jnp.maximum(total, 0), delta, few_share(w * self.extremeness(x, s)))
 
 
 def _squared_norm(z: Float[Array, " monomials"], norm: str) -> Scalar:

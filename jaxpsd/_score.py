@@ -1,14 +1,12 @@
 """From a target, a log-density function or given scores, to scores block by block.
 
 A *scorer* turns a block of draws into coordinates x and scores s = ∇log p(x), both (block, dim); it is
-what every computation of the library starts from. `run` compiles such a computation once for each
-log-density and shape.
+what every computation of the library starts from, and `run` runs such a computation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType, FunctionType
+from functools import partial
 from typing import Any, NoReturn
 
 import jax
@@ -20,6 +18,7 @@ from jax.tree_util import Partial
 
 from jaxpsd._blocks import block_length, map_over_blocks
 from jaxpsd._checks import check_finite, check_samples, check_scores
+from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._types import Block, LogDensityFn, PyTree, Target
 
@@ -42,7 +41,9 @@ class LogDensity:
 
 def check_target(target: Target, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> PyTree:
     """Tell a log-density from scores, and hold the scores against the samples."""
-    if isinstance(target, Partial):
+    if isinstance(target, Partial) and all(
+        isinstance(leaf, jax.Array | np.ndarray) for leaf in jax.tree.leaves(target)
+    ):
         return LogDensity(target.func, (target.args, target.keywords))
     if callable(target):
         return LogDensity(target)
@@ -72,18 +73,17 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
 
     Notes
     -----
-        A function is compiled once for each shape, as with `jax.jit`, and again when a variable that it
-        refers to is bound anew. Methods and callable objects may change their state unseen, so they are
-        traced at every call. `jax.tree_util.Partial(fn, parameters)` is compiled once for all parameters.
+    A function is compiled once for each shape, and again when something that it refers to has changed.
+    Methods and callable objects may change unseen and are compiled at every call, unless `jax.jit` around
+    them says that they will not. `jax.tree_util.Partial(fn, arrays)` is compiled once for all arrays.
 
     Examples
     --------
-        >>> import jax.numpy as jnp
-    import numpy as np
-        >>> import jaxpsd
-        >>> jaxpsd.score(lambda x: -0.5 * jnp.sum(x**2), jnp.array([[1.0, -2.0], [0.5, 0.0]]))
-        Array([[-1. ,  2. ],
-               [-0.5, -0. ]], dtype=float32)
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> jaxpsd.score(lambda x: -0.5 * jnp.sum(x**2), jnp.array([[1.0, -2.0], [0.5, 0.0]]))
+    Array([[-1. ,  2. ],
+           [-0.5, -0. ]], dtype=float32)
     """
     if not callable(logdensity_fn):
         raise TypeError(f"`logdensity_fn` must be a function; got {type(logdensity_fn).__name__}.")
@@ -104,9 +104,14 @@ class _AutodiffScorer:
 
     def __init__(self, logdensity: Callable[..., Any], positions: PyTree):
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), positions)
-        jaxpr = jax.make_jaxpr(jax.grad(as_logdensity(logdensity)))(one)
+        try:
+            jaxpr = jax.make_jaxpr(_guarded_score(as_logdensity(logdensity)))(one)
+        except ValueError as error:
+            if "everse-mode" in str(error):
+                error.add_note("jaxpsd: pass scores from `jax.jacfwd` instead of the log-density.")
+            raise
         self._flat_score = jax.vmap(core.jaxpr_as_fun(jaxpr))
-        self._bytes_per_draw = _LIVE_INTERMEDIATES * _largest_intermediate(jaxpr.jaxpr)
+        self._bytes_per_draw = working_bytes(jaxpr)
 
     def scores(self, positions: PyTree) -> PyTree:
         leaves, treedef = jax.tree.flatten(positions)
@@ -116,6 +121,16 @@ class _AutodiffScorer:
 
     def __call__(self, positions: PyTree) -> tuple[Block, Block]:
         return ravel(positions), ravel(self.scores(positions))
+
+
+def _guarded_score(logdensity: Callable[..., Any]) -> Callable[..., PyTree]:
+    """∇log p; NaN outside the support, where a gradient may well be finite."""
+
+    def score(position: PyTree) -> PyTree:
+        value, scores = jax.value_and_grad(logdensity)(position)
+        return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(value), leaf, jnp.nan), scores)
+
+    return score
 
 
 def _given_scores(block: tuple[PyTree, PyTree]) -> tuple[Block, Block]:
@@ -140,17 +155,17 @@ def as_logdensity(logdensity: Callable[..., Any]) -> Callable[..., Any]:
             shapes = jax.tree.map(jnp.shape, position)
             error.add_note(f"jaxpsd: the log-density was called with one position, of shape {shapes}.")
             raise
-        try:
-            value = jnp.asarray(value)
-        except (TypeError, ValueError):
+        leaves = jax.tree.leaves(value)
+        if len(leaves) != 1 or leaves[0] is not value:
             found = type(value).__name__
         else:
-            found = None if value.shape == () else f"shape {value.shape}"
+            found = None if jnp.shape(value) == () else f"shape {jnp.shape(value)}"
         if found is not None:
             raise TypeError(
                 f"The log-density must return a scalar for one position; it returned {found}. "
                 "It is called with one draw at a time; if it returns one term a coordinate, sum them."
             )
+        value = jnp.asarray(value)
         if not jnp.issubdtype(value.dtype, jnp.floating):
             raise TypeError(f"The log-density must return a floating-point number; it returned {value.dtype}.")
         return value
@@ -158,8 +173,12 @@ def as_logdensity(logdensity: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def working_bytes(program: core.ClosedJaxpr) -> int:
+    """Memory that a program for one draw needs while it runs: a few times its largest intermediate."""
+    return _LIVE_INTERMEDIATES * _largest_intermediate(program.jaxpr)
+
+
 def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
-    """Bytes of the largest value computed anywhere in the program."""
     largest = 1
     for equation in jaxpr.eqns:
         for variable in equation.outvars:
@@ -173,91 +192,30 @@ def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
 def run(kernel: Kernel, target: PyTree, draws: Draws, *args: PyTree, function: Callable[..., Any] | None = None) -> Any:
     """Call `kernel(scorer, arrays, *args)`, compiled once for each kernel, log-density and shape.
 
-    A second `function` of the user's, where there is one, is bound to the first of the arguments.
+    A second `function` of the user's, where there is one, is bound to the first of the arguments, a form.
     """
     if isinstance(target, LogDensity):
         logdensity, arguments, arrays = target.function, target.arguments, draws.positions
     else:
-        logdensity, arguments, arrays = None, (), (draws.positions, target)
-    if all(isinstance(each, FunctionType | _JittedFunction | None) for each in (logdensity, function)):
-        compiled = _compiled(kernel, _Captured(logdensity), _Captured(function))
-    else:
-        # A method or callable object may have changed since it was traced, and nothing would tell.
-        compiled = _compile(kernel, logdensity, function)
-    return compiled(arguments, arrays, *args)
+        logdensity, arguments, arrays = None, None, (draws.positions, target)
+    return compiled(partial(_build, kernel), kernel, logdensity, function)(arguments, arrays, *args)
 
 
-_JittedFunction = type(jax.jit(lambda: None))
-
-
-@lru_cache(maxsize=64)
-def _compiled(kernel: Kernel, logdensity: "_Captured", function: "_Captured") -> Callable[..., Any]:
-    return _compile(kernel, logdensity.function, function.function)
-
-
-def _compile(
+def _build(
     kernel: Kernel, logdensity: Callable[..., Any] | None, function: Callable[..., Any] | None
 ) -> Callable[..., Any]:
-    @jax.jit
-    def compiled(arguments: PyTree, arrays: PyTree, *args: Any) -> Any:
-        if logdensity is None:
-            scorer = _given_scores
-        else:
-            scorer = _AutodiffScorer(_with_arguments(logdensity, arguments), arrays)
+    def program(arguments: PyTree, arrays: PyTree, *args: Any) -> Any:
+        scorer = _given_scores if logdensity is None else _AutodiffScorer(_applied(logdensity, arguments), arrays)
         if function is not None:
             args = (args[0].bound_to(function), *args[1:])
         return kernel(scorer, arrays, *args)
 
-    return compiled
+    return program
 
 
-def _with_arguments(function: Callable[..., Any], arguments: PyTree) -> Callable[..., Any]:
+def _applied(function: Callable[..., Any], arguments: PyTree) -> Callable[..., Any]:
     positional, keywords = arguments
     return lambda position: function(*positional, position, **keywords)
-
-
-class _Captured:
-    """A function together with what its variables refer to, equal only if all are the same objects.
-
-    With the function alone as the key, a notebook that binds a global anew (other data, another
-    prior) and calls again would be given the compiled result of the old one.
-    """
-
-    def __init__(self, function: Callable[..., Any] | None):
-        self.function = function
-        self._objects = (function, *_referred_to(function))
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Captured)
-            and len(self._objects) == len(other._objects)
-            and all(map(lambda one, two: one is two, self._objects, other._objects))
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self._objects)))
-
-
-def _referred_to(function: Callable[..., Any] | None) -> Iterator[object]:
-    if not isinstance(function, FunctionType):
-        return
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # A variable that is not bound yet.
-            yield None
-    yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
-    for name in _names(function.__code__):
-        if name in function.__globals__:
-            yield function.__globals__[name]
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
 
 
 def check_finite_draws(draws: Draws, scores: PyTree) -> None:
@@ -268,11 +226,8 @@ def check_finite_draws(draws: Draws, scores: PyTree) -> None:
     )
 
 
-def raise_for_value(target: PyTree, draws: Draws, what: str) -> NoReturn:
+def raise_for_value(target: PyTree, draws: Draws, what: str, remedy: str) -> NoReturn:
     """Find out why `what` is not finite, and say so."""
     scores = run(_scores, target, draws) if isinstance(target, LogDensity) else target
     check_finite_draws(draws, scores)
-    raise FloatingPointError(
-        f"{what} overflows {draws.dtype}: samples and scores are finite, but their products are not. "
-        "Use `transform='standardize'`, a lower order, or float64 (`jax.config.update('jax_enable_x64', True)`)."
-    )
+    raise FloatingPointError(f"{what} is not finite in {draws.dtype}, although samples and scores are. {remedy}")

@@ -30,6 +30,9 @@ class Rule(StrEnum):
     STANDARDIZE = "standardize"
     WHITEN = "whiten"
 
+    def __repr__(self) -> str:
+        return repr(self.value)
+
 
 @partial(register_dataclass, data_fields=["loc", "scale"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,7 @@ class Affine:
     loc
         (dim,), the point that becomes the origin.
     scale
-        (dim,), a positive factor for each coordinate, or an invertible matrix (dim, dim).
+        (dim,), a factor other than zero for each coordinate, or an invertible matrix (dim, dim).
 
     Coordinates are those of one draw laid side by side, in the order of `jax.tree.leaves` for a pytree.
 
@@ -85,32 +88,42 @@ class Affine:
             Whether the leaves of a pytree have a chain axis.
         """
         draws = check_samples(samples, chains=chains)
-        return fit(check_rule(rule), draws, check_weights(weights, draws))
+        return fit(check_rule(rule, "rule"), draws, check_weights(weights, draws))
+
+    def __post_init__(self) -> None:
+        for name in ("loc", "scale"):
+            if isinstance(value := getattr(self, name), list | tuple | np.ndarray):
+                object.__setattr__(self, name, jnp.asarray(value))
 
     def forward(self, x: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take positions x to the new coordinates y."""
-        return _times(x - _row(self.loc, x), self._inverse_scale())
+        return self.mapping()(x, x)[0]
 
     def inverse(self, y: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take y back to x."""
+        y = self._checked(y)
         return _row(self.loc, y) + _times(y, self.scale)
 
     def scores(self, s: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take scores with respect to x to scores with respect to y."""
-        return _times(s, self.scale.T)
+        return _times(self._checked(s), self.scale.T)
 
-    def mapping(self) -> Callable[[Block, Block], tuple[Block, Block]]:
+    def mapping(self) -> Callable[[Array, Array], tuple[Array, Array]]:
         """Prepare to map many blocks of positions and scores: the scale is inverted once."""
-        inverse = self._inverse_scale()
+        inverse = jnp.linalg.inv(self.scale) if self.scale.ndim == 2 else 1 / self.scale
 
-        def apply(x: Block, s: Block) -> tuple[Block, Block]:
+        def apply(x: Array, s: Array) -> tuple[Array, Array]:
+            x = self._checked(x)
             y = _times(x - _row(self.loc, x), inverse)
             return y.astype(x.dtype), self.scores(s).astype(x.dtype)
 
         return apply
 
-    def _inverse_scale(self) -> Array:
-        return jnp.linalg.inv(self.scale) if self.scale.ndim == 2 else 1 / self.scale
+    def _checked(self, x: ArrayLike) -> Array:
+        x = jnp.asarray(x)
+        if x.shape[-1:] != self.loc.shape:
+            raise ValueError(f"The last axis must have {len(self.loc)} coordinates; got shape {x.shape}.")
+        return x
 
 
 def _row(vector: Float[Array, " dim"], like: Float[Array, "*draws dim"]) -> Array:
@@ -125,15 +138,15 @@ def _times(values: Float[Array, "*draws dim"], factor: Array) -> Float[Array, "*
 Transform = Affine | Rule | None
 
 
-def check_rule(rule: str) -> Rule:
+def check_rule(rule: str, name: str) -> Rule:
     """One of the rules, by name."""
-    return Rule(check_choice(rule, [member.value for member in Rule], "transform"))
+    return Rule(check_choice(rule, [member.value for member in Rule], name))
 
 
 def check_transform(transform: object) -> Transform:
     """None, the name of a rule, or an `Affine`."""
     if isinstance(transform, str):
-        return check_rule(transform)
+        return check_rule(transform, "transform")
     if transform is None or isinstance(transform, Affine):
         return transform
     raise ValueError(
@@ -147,8 +160,7 @@ def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] 
         return fit(transform, draws, weights)
     if transform is None:
         return None
-    affine = Affine(jnp.asarray(transform.loc), jnp.asarray(transform.scale))
-    dim = draws.dim
+    affine, dim = transform, draws.dim
     if affine.loc.shape != (dim,) or affine.scale.shape not in ((dim,), (dim, dim)):
         raise ValueError(
             f"The samples have {dim} coordinates, so the transform needs loc ({dim},) and scale ({dim},) or "
@@ -156,7 +168,11 @@ def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] 
         )
     if is_concrete(affine):
         scale = np.asarray(affine.scale)
-        regular = np.linalg.matrix_rank(scale) == dim if scale.ndim == 2 else (scale != 0).all()
+        if scale.ndim == 2 and (lengths := np.linalg.norm(scale, axis=1)).all():
+            # Whatever the coordinates' units.
+            regular = np.linalg.matrix_rank(scale / lengths[:, None]) == dim
+        else:
+            regular = scale.ndim == 1 and (scale != 0).all()
         if not (np.isfinite(affine.loc).all() and np.isfinite(scale).all() and regular):
             raise ValueError("The transform must be finite and invertible; its loc or scale is not.")
     return affine
@@ -178,44 +194,60 @@ def fit(rule: Rule, draws: Draws, weights: Float[Array, " draws"] | None) -> Aff
 @jax.jit
 def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) -> Affine:
     draws = Draws(positions)
-    total = draws.num_draws if weights is None else weights.sum()
     length = block_length(draws.num_draws, 4 * draws.dim * draws.dtype.itemsize)
 
-    def mean(fn: Callable[[Block], Block], *, product: bool = False) -> Array:
-        """Mean of f(x), or of f(x) f(x)ᵀ."""
+    def mean(fn: Callable[[Block], Block], *, product: bool = False) -> tuple[Array, Array]:
+        """Mean of f(x), or of f(x) f(x)ᵀ, and the largest |f(x)| of each coordinate."""
 
-        def block_sum(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
+        def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, Array]:
             values = fn(ravel(block))
             weighted = values if block_weights is None else values * block_weights[:, None]
-            return product_over_draws(weighted.T, values) if product else sum_draws(weighted), None
+            summed = product_over_draws(weighted.T, values) if product else sum_draws(weighted)
+            return summed, jnp.abs(values).max(axis=0)
 
-        summed, _ = sum_over_blocks(block_sum, positions, weights, length)
-        return summed / total
+        summed, largest = sum_over_blocks(on_block, positions, weights, length)
+        return summed / draws.num_draws if weights is None else summed, largest.max(axis=0)
 
     # Deviations from a draw are exactly zero for a constant coordinate, and small numbers anyway.
     origin = ravel(jax.tree.map(lambda leaf: leaf[:1], positions))
-    loc = origin[0] + mean(lambda x: x - origin)
+    shift, spread = mean(lambda x: x - origin)
+    loc = origin[0] + shift
     if rule is Rule.CENTER:
         return Affine(loc, jnp.ones_like(loc))
-    sd = jnp.sqrt(mean(lambda x: (x - loc[None]) ** 2))
+    # Squares of numbers below one, so that no unit is too large or too small for them.
+    spread = jnp.where(spread > 0, spread, jnp.nan)
+    sd = spread * jnp.sqrt(mean(lambda x: ((x - loc[None]) / spread[None]) ** 2)[0])
     if rule is Rule.STANDARDIZE:
-        return Affine(loc, jnp.where(sd > 0, sd, jnp.nan))
+        return Affine(loc, sd)
     # The factor of the correlations, so that scales of different size cost no accuracy.
-    factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True))
-    independent = jnp.diag(factor) ** 2 > 10 * draws.dim * jnp.finfo(draws.dtype).eps
+    factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True)[0])
+    independent = jnp.diag(factor) ** 2 > _least_independent(draws)
     return Affine(loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor)
+
+
+def _least_independent(draws: Draws) -> float:
+    """The least share of a coordinate's variance that others may leave unexplained: rounding beyond doubt."""
+    return 10 * draws.dim * float(jnp.finfo(draws.dtype).eps)
 
 
 def _raise_if_singular(rule: Rule, affine: Affine, draws: Draws) -> None:
     if not np.isfinite(affine.loc).all():
         check_finite(ravel(draws.positions), draws, "`samples`")
         raise FloatingPointError(f"The mean of `samples` overflows {draws.dtype}; use float64.")
-    bad = ~np.isfinite(np.asarray(affine.scale)).reshape(draws.dim, -1).all(axis=1)
-    if bad.any():
-        reason = "has the same value in every draw"
-        if rule is Rule.WHITEN:
-            reason += ", or is a linear combination of coordinates before it"
-        raise ValueError(
-            f"Cannot {rule} these draws: {draws.coordinate(int(np.argmax(bad)))} {reason}. "
-            "Leave it out, or use 'center' or an Affine of your own."
-        )
+    if np.isfinite(affine.scale).all():
+        return
+    x = np.asarray(ravel(draws.positions), np.float64)
+    constant = (x == x[0]).all(axis=0)
+    if constant.any():
+        coordinate, reason = int(np.argmax(constant)), "has the same value in every draw"
+    elif rule is Rule.WHITEN:
+        # The part of each coordinate that those before it do not explain.
+        centered = x - x.mean(axis=0)
+        remaining = np.abs(np.diag(np.linalg.qr(centered / np.linalg.norm(centered, axis=0), mode="r")))
+        coordinate, reason = int(np.argmin(remaining)), "is, but for rounding, a linear combination of others"
+    else:
+        raise FloatingPointError(f"The variances of `samples` overflow {draws.dtype}; use other units or float64.")
+    raise ValueError(
+        f"Cannot {rule} these draws: {draws.coordinate(coordinate)} {reason}. "
+        "Leave it out, or use 'center' or an Affine of your own."
+    )

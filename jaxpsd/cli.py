@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -27,22 +28,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="rank step sizes of an unadjusted Langevin sampler on a known target")
     demo.add_argument("--draws", type=_positive, default=20_000, help="draws kept of each chain (%(default)s)")
-    demo.add_argument("--order", type=_positive, default=2, help="polynomial order of the discrepancy (%(default)s)")
-    demo.add_argument("--seed", type=int, default=0, help="seed of the random numbers (%(default)s)")
+    demo.add_argument("--order", type=int, choices=range(1, 9), default=2, help="polynomial order (%(default)s)")
+    demo.add_argument("--seed", type=_seed, default=0, help="seed of the random numbers (%(default)s)")
     demo.add_argument("--json", action="store_true", help="print the table as JSON")
     options = parser.parse_args(arguments)
+    try:
+        _run_demo(options)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Python must not try to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _run_demo(options: argparse.Namespace) -> None:
     rows = _demo(jax.random.key(options.seed), options.draws, options.order)
     if options.json:
         print(json.dumps(rows, indent=2))
     else:
         _print_demo(rows, options.draws, options.order)
-    return 0
+    sys.stdout.flush()
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return _integer(text, range(1, sys.maxsize))
+
+
+def _seed(text: str) -> int:
+    return _integer(text, range(2**32))
+
+
+def _integer(text: str, allowed: range) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = None
+    if value is None or value not in allowed:
+        raise argparse.ArgumentTypeError(f"must be an integer from {allowed[0]} to {allowed[-1]}, not {text!r}")
     return value
 
 
@@ -53,7 +75,7 @@ def _covariance() -> np.ndarray:
 
 def _logdensity(x: Float[Array, " dim"]) -> Float[Array, ""]:
     """A Gaussian with correlated coordinates on scales from 0.5 to 10."""
-    deviation = x - _MEAN
+    deviation = x - jnp.asarray(_MEAN, x.dtype)
     return -0.5 * deviation @ jnp.asarray(np.linalg.inv(_covariance()), x.dtype) @ deviation
 
 
@@ -67,7 +89,7 @@ def _unadjusted_langevin(rng_key: Array, step_size: Array, num_draws: int) -> Fl
     variances = jnp.asarray(_SD**2, jnp.float32)
 
     def step(x: Array, key: Array) -> tuple[Array, Array]:
-        noise = jnp.sqrt(step_size * variances) * jax.random.normal(key, x.shape)
+        noise = jnp.sqrt(step_size * variances) * jax.random.normal(key, x.shape, x.dtype)
         x = x + 0.5 * step_size * variances * jax.grad(_logdensity)(x) + noise
         return x, x
 
@@ -80,12 +102,14 @@ def _demo(rng_key: Array, num_draws: int, order: int) -> list[dict[str, float]]:
     # One transform for all candidates, here by the target's own moments: a fair comparison.
     psd = PSD(order, transform=Affine(jnp.asarray(_MEAN), jnp.asarray(np.linalg.cholesky(_covariance()))))
     rows = []
-    for key, step_size in zip(jax.random.split(rng_key, len(_STEP_SIZES)), _STEP_SIZES, strict=True):
+    for key, step_size in zip(
+        jax.random.split(rng_key, len(_STEP_SIZES)), jnp.asarray(_STEP_SIZES, jnp.float32), strict=True
+    ):
         samples = _unadjusted_langevin(jax.random.split(key, _NUM_CHAINS), step_size, num_draws)
         draws = np.asarray(samples, np.float64).reshape(-1, len(_MEAN))
         rows.append(
             {
-                "step_size": step_size,
+                "step_size": round(float(step_size), 6),
                 "psd": float(psd(_logdensity, samples)),
                 "largest_mean_error": float(np.abs((draws.mean(0) - _MEAN) / _SD).max()),
                 "largest_sd_error": float(np.abs(draws.std(0) / _SD - 1).max()),

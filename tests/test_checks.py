@@ -53,6 +53,23 @@ def test_the_chain_axis_can_be_insisted_on():
         PSD(logdensity, {"a": np.zeros(4)}, chains=True)
 
 
+def test_chains_are_a_matter_of_yes_or_no():
+    with pytest.raises(ValueError, match="`chains` must be True, False or None"):
+        PSD(logdensity, np.zeros((4, 5, 2)), chains=4)
+
+
+def test_foreign_byte_order_is_read():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    np.testing.assert_allclose(PSD(logdensity, x.astype(">f8")), PSD(logdensity, x), rtol=1e-6)
+
+
+def test_the_dtype_is_that_of_the_samples():
+    with jax.enable_x64(True):
+        x = np.ones((100, 2), np.float32)
+        for size in (50, 33):
+            assert jaxpsd.PSD(2, block_size=size)(-x.astype(float), x).dtype == jnp.float32
+
+
 def test_the_u_statistic_needs_two_draws():
     assert np.isfinite(PSD(logdensity, np.ones((1, 2))))
     with pytest.raises(ValueError, match="pairs of different draws; got a single draw"):
@@ -130,6 +147,18 @@ def test_weights_that_are_none(weights, message):
         PSD(logdensity, np.ones((4, 2)), weights)
 
 
+@pytest.mark.parametrize("scale", [1e-50, 1e-40, 1e37, 1e39])
+def test_weights_of_any_size_are_normalised(scale, normal_draws):
+    x, s = normal_draws
+    np.testing.assert_allclose(PSD(s, x, np.full(200, scale)), PSD(s, x), rtol=1e-5)
+    np.testing.assert_allclose(PSD(s, x, [3] * 200), PSD(s, x), rtol=1e-5)
+
+
+def test_traced_weights_do_not_overflow(normal_draws):
+    x, s = normal_draws
+    np.testing.assert_allclose(jax.jit(PSD)(s, x, jnp.full(200, 1e37)), PSD(s, x), rtol=1e-5)
+
+
 def test_weights_of_chains_are_counted_by_chain():
     with pytest.raises(ValueError, match=r"must have shape \(6,\) or \(2, 3\)"):
         PSD(logdensity, np.ones((2, 3, 1)), np.ones((3, 2)))
@@ -161,6 +190,7 @@ def test_integer_scores():
     [
         (lambda x: -(x**2), TypeError, r"must return a scalar .* returned shape \(2,\)"),
         (lambda x: None, TypeError, "returned NoneType"),
+        (lambda x: (jnp.sum(x), {}), TypeError, "returned tuple"),
         (lambda x: jnp.argmax(x), TypeError, "must return a floating-point number; it returned int32"),
     ],
 )
@@ -216,7 +246,7 @@ def test_scores_outside_the_support_are_named():
 
 def test_overflow_is_told_from_bad_input():
     x = np.full((5, 2), 1e15, np.float32)
-    with pytest.raises(FloatingPointError, match=r"overflows float32.*transform='standardize'"):
+    with pytest.raises(FloatingPointError, match=r"not finite in float32.*transform='standardize'"):
         jaxpsd.PSD(4)(logdensity, x)
 
 
@@ -239,9 +269,17 @@ def test_heavy_tails_are_noticed():
         (jaxpsd.PSD(2).u_statistic, outlier, -outlier),
         (jaxpsd.PSD(2).v_statistic, outlier, -outlier),
     ):
-        with pytest.warns(jaxpsd.HeavyTailsWarning, match=r"5 of 1,000 draws looked at carry \d+% of Σ‖τ‖²") as caught:
+        with pytest.warns(jaxpsd.HeavyTailsWarning, match=r"5 of 1,000 draws carry about \d+% of Σ‖τ‖²") as caught:
             call(scores, x)
         assert caught[0].filename == __file__
+
+
+def test_an_outlier_is_noticed_wherever_it_stands():
+    x = np.random.default_rng(0).normal(size=(4, 5000, 2)).astype(np.float32)
+    x[3, 1234] = 1e4
+    for size in (None, 700):
+        with pytest.warns(jaxpsd.HeavyTailsWarning):
+            jaxpsd.PSD(2, block_size=size)(logdensity, x)
 
 
 def test_the_warning_of_heavy_tails_is_rare_for_a_gaussian():

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from jaxpsd.cli import main
@@ -23,12 +24,28 @@ def test_the_demo_agrees_with_the_known_errors(capsys):
     assert rows[0]["step_size"] in (0.02, 0.05, 0.1)
 
 
-@pytest.mark.parametrize("arguments", [[], ["demo", "--draws", "0"], ["demo", "--order", "two"], ["unknown"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["demo", "--draws", "0"],
+        ["demo", "--order", "40"],
+        ["demo", "--draws", "many"],
+        ["demo", "--seed", "-1"],
+        ["unknown"],
+    ],
+)
 def test_mistakes_exit_with_a_message(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
     assert "usage: jaxpsd" in capsys.readouterr().err
+
+
+def test_the_demo_runs_in_double_precision(capsys):
+    with jax.enable_x64(True):
+        assert main(["demo", "--draws", "1000"]) == 0
+    assert "The step size to use" in capsys.readouterr().out
 
 
 def test_the_package_is_a_program():

@@ -118,6 +118,16 @@ def test_differentiating_keeps_no_block_in_memory():
     assert compiled.memory_analysis().temp_size_in_bytes < 1.5e7
 
 
+def test_differentiating_keeps_no_scores_in_memory():
+    data = jnp.linspace(-1, 1, 10_000)
+    posterior = lambda theta: jnp.sum(jax.nn.log_sigmoid(theta[0] + theta[1] * data)) - theta @ theta  # noqa: E731
+    x = jax.ShapeDtypeStruct((20_000, 2), jnp.float32)
+    for form in ("primal", "dual"):
+        gradient = jax.jit(jax.grad(lambda x, form=form: jaxpsd.PSD(2, form=form)(posterior, x)))
+        # The data at all draws would be 20,000 × 10,000 numbers, 800 MB, several times over.
+        assert gradient.lower(x).compile().memory_analysis().temp_size_in_bytes < 4e8
+
+
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_programs_lower_for_accelerators(discrepancy, platform):
     sets = jax.ShapeDtypeStruct((4, 60, 3), jnp.float32)
@@ -136,7 +146,7 @@ def test_index_tables_are_arguments_of_the_compiled_program():
 
     draws = check_samples(jnp.zeros((50, 20)))
     psd = jaxpsd.PSD(4, form="primal")
-    compiled = _score._compile(_discrepancy._v_kernel, None, None)
-    text = compiled.lower((), (draws.positions, draws.positions), psd._form(draws, None), None).as_text()
+    compiled = jax.jit(_score._build(_discrepancy._v_kernel, None, None))
+    text = compiled.lower(None, (draws.positions, draws.positions), psd._form(draws, None), None).as_text()
     # The table for z̄ has 10,625 × 7 entries; as a literal it would be most of a megabyte of text.
     assert len(text) < 200_000

@@ -56,6 +56,28 @@ def test_positions_that_are_not_finite_are_noticed():
         jaxpsd.SteinDiscrepancy(lambda x: x)(jnp.ones((5, 2)), x)
 
 
+def test_memory_is_bounded_by_what_the_functions_compute():
+    wide = np.random.default_rng(0).normal(size=(10, 5000)).astype(np.float32)
+    own = jaxpsd.SteinDiscrepancy(lambda x: jnp.sum(jnp.tanh(x @ wide)))
+    x = jax.ShapeDtypeStruct((20_000, 10), jnp.float32)
+    memory = jax.jit(lambda x: own(-x, x)).lower(x).compile().memory_analysis()
+    # All draws at once would need 20,000 × 10 × 5,000 numbers, 4 GB, for each intermediate.
+    assert memory.temp_size_in_bytes < 2**28
+
+
+def test_functions_that_are_none():
+    x = jnp.ones((5, 2))
+    with pytest.raises(TypeError, match="it returned nothing"):
+        jaxpsd.SteinDiscrepancy(lambda x: None)(-x, x)
+    with pytest.raises(TypeError, match="floating-point numbers or arrays; it returned int32"):
+        jaxpsd.SteinDiscrepancy(jnp.argmax)(-x, x)
+    with pytest.raises(FloatingPointError, match="A function or one of its first two derivatives"):
+        jaxpsd.SteinDiscrepancy(jnp.sqrt)(x, -x)
+    with pytest.raises(KeyError) as caught:
+        jaxpsd.SteinDiscrepancy(lambda x: {}["missing"])(-x, x)
+    assert "one position, of shape (2,)" in "".join(caught.value.__notes__)
+
+
 def test_mistakes_are_explained():
     with pytest.raises(TypeError, match="`functions` must be a function of one position; got int"):
         jaxpsd.SteinDiscrepancy(3)

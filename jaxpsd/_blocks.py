@@ -64,12 +64,21 @@ def sum_draws(values: Float[Array, "draws ..."]) -> Float[Array, "..."]:
 
 
 def product_over_draws(
+    left: Float[Array, "draws rows"], right: Float[Array, "draws columns"]
+) -> Float[Array, "rows columns"]:
+    """The product leftᵀ · right of thin matrices, in chunks like `sum_draws`."""
+    # Products of thin matrices are slow in batches. Longer chunks lose no more than the others do, since
+    # their terms are of lower degree.
+    step = max(4 * _CHUNK, ceil(len(right) / 16))
+    chunks = [slice(start, start + step) for start in range(0, len(right), step)]
+    return _sum_in_pairs(jnp.stack([einsum("ni,nj->ij", left[chunk], right[chunk]) for chunk in chunks]))
+
+
+def wide_product_over_draws(
     left: Float[Array, "rows draws"], right: Float[Array, "draws columns"]
 ) -> Float[Array, "rows columns"]:
-    """Matrix product whose inner axis is the draws, in chunks like `sum_draws`."""
+    """The product left · right where there are many rows, in chunks like `sum_draws`."""
     chunk = _chunk_length(len(right))
-    if chunk == len(right):
-        return einsum("in,nj->ij", left, right)
     left, right = left.reshape(len(left), -1, chunk), right.reshape(-1, chunk, right.shape[1])
     return _sum_in_pairs(einsum("ibn,bnj->bij", left, right))
 

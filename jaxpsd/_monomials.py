@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpsd._blocks import einsum, product_over_draws, sum_draws
+from jaxpsd._blocks import einsum, product_over_draws, sum_draws, wide_product_over_draws
 
 
 def num_monomials(dim: int, order: int, *, interactions: bool = True) -> int:
@@ -161,17 +161,24 @@ def stein_moments(
     x̃ of degree exactly r − 1, and no degree has to be kept apart from the others.
     """
     one = jnp.ones_like(x[:, :1])
+    if order == 2:
+        # The last column matters in its first row only, the number of draws, and copying S is most of the work.
+        weighted, count = (s, len(s)) if weights is None else (s * weights[:, None], weights.sum())
+        products = product_over_draws(jnp.concatenate([one, x], axis=1), weighted)
+        last = jnp.zeros_like(products[:, :1]).at[0, 0].set(count)
+        return jnp.concatenate([products, last], axis=1)
     augmented, scores = jnp.concatenate([one, x], axis=1), jnp.concatenate([s, one], axis=1)
     if weights is not None:
         scores = scores * weights[:, None]
     if order == 1:
         return sum_draws(scores)[None]
+    # Draws along the last axis: gathering monomials then copies whole rows.
     augmented = augmented.T
     phi = augmented
     for degree in range(2, order):
         parent, letter = growth(x.shape[1] + 1, degree)
         phi = phi[parent] * augmented[letter]
-    return product_over_draws(phi, scores)
+    return wide_product_over_draws(phi, scores)
 
 
 class MomentTable(NamedTuple):

@@ -281,7 +281,9 @@ class _MomentSums(_Monomials):
         columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
         if diagonal and not self.has_closed_form:
             columns += 4 * len(self.multiplier)
-        length = block_length(n, columns * x.dtype.itemsize, given=self.block_size)
+        # So few draws at a time that rounding can be kept at bay chunk by chunk.
+        working_set = min(WORKING_SET, 2**15 * columns * x.dtype.itemsize)
+        length = block_length(n, columns * x.dtype.itemsize, working_set, given=self.block_size)
 
         def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
             return monomials.stein_moments(x, s, block_weights, self.order)

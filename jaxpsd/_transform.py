@@ -202,7 +202,7 @@ def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) 
         def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, Array]:
             values = fn(ravel(block))
             weighted = values if block_weights is None else values * block_weights[:, None]
-            summed = product_over_draws(weighted.T, values) if product else sum_draws(weighted)
+            summed = product_over_draws(weighted, values) if product else sum_draws(weighted)
             return summed, jnp.abs(values).max(axis=0)
 
         summed, largest = sum_over_blocks(on_block, positions, weights, length)

@@ -21,6 +21,9 @@ MEMORY_BUDGET = 2**30
 WORKING_SET = 2**24
 """Bytes that one block should occupy: large enough to keep all cores busy, small enough for cache."""
 
+# Blocks of more draws than this, however small each of them is, would gain nothing and lose digits.
+_MOST_DRAWS = 2**15
+
 # Accelerators round the factors of a product to fewer bits unless told not to.
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 
@@ -35,6 +38,7 @@ def block_length(
     """
     if given is not None:
         return min(given, num_draws)
+    working_set = min(working_set, _MOST_DRAWS * bytes_per_draw)
     fewest_blocks = ceil(num_draws * bytes_per_draw / working_set)
     for count in range(fewest_blocks, 2 * fewest_blocks + 1):
         if num_draws % count == 0 and _chunk_length(num_draws // count) <= _LONGEST_CHUNK:
@@ -67,9 +71,10 @@ def product_over_draws(
     left: Float[Array, "draws rows"], right: Float[Array, "draws columns"]
 ) -> Float[Array, "rows columns"]:
     """The product leftᵀ · right of thin matrices, in chunks like `sum_draws`."""
-    # Products of thin matrices are slow in batches. Longer chunks lose no more than the others do, since
-    # their terms are of lower degree.
-    step = max(4 * _CHUNK, ceil(len(right) / 16))
+    # Products of thin matrices are slow in batches, so there must not be many of them. Among many entries
+    # the rounding errors of one-signed sums do not count, and one product will do.
+    few = left.shape[1] * right.shape[1] < 100
+    step = max(4 * _CHUNK, ceil(len(right) / 16)) if few else len(right)
     chunks = [slice(start, start + step) for start in range(0, len(right), step)]
     return _sum_in_pairs(jnp.stack([einsum("ni,nj->ij", left[chunk], right[chunk]) for chunk in chunks]))
 
@@ -77,8 +82,10 @@ def product_over_draws(
 def wide_product_over_draws(
     left: Float[Array, "rows draws"], right: Float[Array, "draws columns"]
 ) -> Float[Array, "rows columns"]:
-    """The product left · right where there are many rows, in chunks like `sum_draws`."""
+    """The product left · right where there may be many rows, in chunks like `sum_draws` where there are not."""
     chunk = _chunk_length(len(right))
+    if len(left) * right.shape[1] > 500 or chunk == len(right):
+        return einsum("in,nj->ij", left, right)
     left, right = left.reshape(len(left), -1, chunk), right.reshape(-1, chunk, right.shape[1])
     return _sum_in_pairs(einsum("ibn,bnj->bij", left, right))
 

@@ -239,7 +239,7 @@ def pair_sums(
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
         x, s = scorer(block)
-        delta = _weighted(form.diagonal(x, s), block_weights).sum() if diagonal else jnp.zeros((), x.dtype)
+        delta = sum_draws(_weighted(form.diagonal(x, s), block_weights)) if diagonal else jnp.zeros((), x.dtype)
         stride = ceil(n / _DRAWS_WATCHED)
         seen = None if block_weights is None else block_weights[::stride]
         extremeness = _weighted(form.extremeness(x[::stride], s[::stride]), seen)

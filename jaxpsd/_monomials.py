@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpsd._blocks import einsum, product_over_draws, sum_draws, wide_product_over_draws
+from jaxpsd._blocks import einsum, product_over_draws, wide_product_over_draws
 
 
 def num_monomials(dim: int, order: int, *, interactions: bool = True) -> int:
@@ -171,7 +171,7 @@ def stein_moments(
     if weights is not None:
         scores = scores * weights[:, None]
     if order == 1:
-        return sum_draws(scores)[None]
+        return product_over_draws(one, scores)
     # Draws along the last axis: gathering monomials then copies whole rows.
     augmented = augmented.T
     phi = augmented

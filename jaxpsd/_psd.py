@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from jaxpsd import _monomials as monomials
-from jaxpsd._blocks import MEMORY_BUDGET, WORKING_SET, block_length, map_over_blocks, sum_over_tile_pairs
+from jaxpsd._blocks import MEMORY_BUDGET, WORKING_SET, block_length, map_over_blocks, sum_draws, sum_over_tile_pairs
 from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
 from jaxpsd._discrepancy import (
     Discrepancy,
@@ -281,9 +281,7 @@ class _MomentSums(_Monomials):
         columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
         if diagonal and not self.has_closed_form:
             columns += 4 * len(self.multiplier)
-        # So few draws at a time that rounding can be kept at bay chunk by chunk.
-        working_set = min(WORKING_SET, 2**15 * columns * x.dtype.itemsize)
-        length = block_length(n, columns * x.dtype.itemsize, working_set, given=self.block_size)
+        length = block_length(n, columns * x.dtype.itemsize, given=self.block_size)
 
         def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
             return monomials.stein_moments(x, s, block_weights, self.order)
@@ -315,7 +313,7 @@ class _KernelSums(_Monomials):
         total = sum_over_tile_pairs(lambda left, right: self.kernel(*left, *right), (x, s), w, tile)
         delta = jnp.zeros((), x.dtype)
         if diagonal:
-            delta = (w * map_over_blocks(lambda block: self.diagonal(*block), (x, s), tile)).sum()
+            delta = sum_draws(w * map_over_blocks(lambda block: self.diagonal(*block), (x, s), tile))
         # Not negative but for rounding.
         return PairSums(jnp.maximum(total, 0), delta, few_share(w * self.extremeness(x, s)))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
-from jaxpsd import _blocks, _psd
+from jaxpsd import _psd
 from jaxpsd._checks import check_samples
 
 FORMS = ["primal", "dual"]
@@ -277,10 +277,3 @@ def test_single_precision_keeps_four_digits_over_many_draws(order):
     with jax.enable_x64(True):
         double = float(jaxpsd.PSD(order)(-x.astype(np.float64), x.astype(np.float64)))
     assert abs(single / double - 1) < 1e-4
-
-
-def test_block_sums_are_compensated():
-    # The running sum of 2²⁰ ones and tiny numbers in single precision loses the latter without care.
-    x = jnp.tile(jnp.array([[1.0], [2.0**-13]]), (2**13, 1))
-    total, _ = _blocks.sum_over_blocks(lambda block, weights: (block.sum(), None), x, None, 2)
-    assert float(total) == 2**13 + 1

@@ -52,7 +52,7 @@ class _Unknown(Exception):
 
 _UNCHANGING = (
     type(None), bool, int, float, complex, str, bytes, range, slice, type, np.generic, np.dtype, np.ufunc,
-    ModuleType, BuiltinFunctionType, JittedFunction, jax.custom_jvp, jax.custom_vjp, type(Ellipsis),
+    ModuleType, CodeType, BuiltinFunctionType, JittedFunction, jax.custom_jvp, jax.custom_vjp, type(Ellipsis),
 )  # fmt: skip
 
 
@@ -93,8 +93,8 @@ def _parts(value: object) -> Iterator[object]:
         yield from (value.__defaults__, value.__kwdefaults__)
         if not _is_installed(value.__globals__.get("__file__")):
             yield from (value.__globals__.get(name) for name in _global_names(value.__code__))
-        # Code is compared too: a function may be given another body.
-        yield id(value.__code__)
+        # Code is compared too: a function may be defined anew, with another body.
+        yield value.__code__
     else:
         raise _Unknown
 

@@ -72,6 +72,11 @@ def _size(leaf: Array) -> int:
     return prod(leaf.shape[1:])
 
 
+def one_of(positions: PyTree) -> PyTree:
+    """What one draw looks like to a function that is traced."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), positions)
+
+
 def ravel(positions: PyTree) -> Float[Array, "draws dim"]:
     """Lay the coordinates of each draw side by side."""
     leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(positions)]

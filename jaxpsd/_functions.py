@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxpsd._checks import check_positive_integer
 from jaxpsd._discrepancy import Discrepancy, Form, PairSums, feature_pair_sums
-from jaxpsd._draws import Draws, Structure
+from jaxpsd._draws import Draws, Structure, one_of
 from jaxpsd._operator import stein_operator
 from jaxpsd._score import Scorer, working_bytes
 from jaxpsd._types import Block, PyTree
@@ -66,8 +66,8 @@ class SteinDiscrepancy(Discrepancy):
         return "A function or one of its first two derivatives is not finite at a draw, or too large to be squared."
 
     def _num_features(self, draws: Draws) -> int:
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), draws.positions)
-        return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(_explained(self.functions), one)))
+        values = jax.eval_shape(_explained(self.functions), one_of(draws.positions))
+        return sum(leaf.size for leaf in jax.tree.leaves(values))
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
         return _OperatedFunctions(draws.structure, self.block_size)
@@ -100,7 +100,7 @@ class _OperatedFunctions(Form):
         return ravel_pytree(values)[0].astype(x.dtype)
 
     def working_bytes(self, x: jax.ShapeDtypeStruct) -> int:
-        one = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+        one = one_of(x)
         return working_bytes(jax.make_jaxpr(self._operated)(one, one))
 
     def pair_sums(

@@ -19,7 +19,7 @@ from jax.tree_util import Partial
 from jaxpsd._blocks import block_length, map_over_blocks
 from jaxpsd._checks import check_finite, check_samples, check_scores
 from jaxpsd._compile import compiled
-from jaxpsd._draws import Draws, ravel
+from jaxpsd._draws import Draws, one_of, ravel
 from jaxpsd._types import Block, LogDensityFn, PyTree, Target
 
 Scorer = Callable[[PyTree], tuple[Block, Block]]
@@ -53,23 +53,23 @@ def check_target(target: Target, samples: PyTree, draws: Draws, *, chains: bool 
 def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None = None) -> PyTree:
     """Evaluate the score s(x) = ∇log p(x) at every draw, by automatic differentiation.
 
-        Draws are scored in blocks, so that memory does not grow with the number of draws times the size
-        of the data that the log-density looks at.
+    Draws are scored in blocks, so that memory does not grow with the number of draws times the size
+    of the data that the log-density looks at.
 
     Parameters
     ----------
-        logdensity_fn
-            The log of the unnormalised target density: one unbatched position to a scalar.
-        samples
-            An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
-        chains
-            Whether the leaves of a pytree have a chain axis before the draws; for an array the number of
-            axes tells.
+    logdensity_fn
+        The log of the unnormalised target density: one unbatched position to a scalar.
+    samples
+        An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
+    chains
+        Whether the leaves of a pytree have a chain axis before the draws; for an array the number of
+        axes tells.
 
     Returns
     -------
-        PyTree
-            The scores, in the structure and shape of `samples`.
+    PyTree
+        The scores, in the structure and shape of `samples`.
 
     Notes
     -----
@@ -103,9 +103,8 @@ class _AutodiffScorer:
     """Scores of a log-density, which is traced once, here."""
 
     def __init__(self, logdensity: Callable[..., Any], positions: PyTree):
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), positions)
         try:
-            jaxpr = jax.make_jaxpr(_guarded_score(as_logdensity(logdensity)))(one)
+            jaxpr = jax.make_jaxpr(_guarded_score(as_logdensity(logdensity)))(one_of(positions))
         except ValueError as error:
             if "everse-mode" in str(error):
                 error.add_note("jaxpsd: pass scores from `jax.jacfwd` instead of the log-density.")
@@ -135,8 +134,7 @@ def _guarded_score(logdensity: Callable[..., Any]) -> Callable[..., PyTree]:
 
 def _given_scores(block: tuple[PyTree, PyTree]) -> tuple[Block, Block]:
     positions, scores = block
-    x = ravel(positions)
-    return x, ravel(scores).astype(x.dtype)
+    return ravel(positions), ravel(scores)
 
 
 def as_logdensity(logdensity: Callable[..., Any]) -> Callable[..., Any]:

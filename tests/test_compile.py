@@ -43,6 +43,13 @@ def test_a_global_of_a_helper_is_seen():
     assert first_score(cell["target"]) == -4
 
 
+def test_a_helper_that_is_defined_anew_is_seen():
+    cell = in_notebook("def helper(x):\n    return x\ndef target(x):\n    return -0.5 * jnp.sum(helper(x) ** 2)")
+    for factor in (2.0, 3.0, 4.0):
+        exec(f"def helper(x):\n    return {factor} * x", cell)
+        assert first_score(cell["target"]) == -(factor**2)
+
+
 @pytest.mark.parametrize(
     ("data", "read", "change"),
     [

@@ -6,12 +6,13 @@ This module knows no statistics. Arrays come as pytrees whose leaves share a lea
 from collections.abc import Callable
 from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxpsd._types import PyTree
 
@@ -117,6 +118,13 @@ def _starts(total: int, length: int) -> tuple[Array, Array]:
     return nominal, jnp.minimum(nominal, total - length)
 
 
+class Span(NamedTuple):
+    """Which draws a block holds: `length` of them from `start`; those before `fresh` were in an earlier block."""
+
+    start: Int[Array, ""]
+    fresh: Int[Array, ""]
+
+
 def sum_over_blocks(
     fn: Callable[[PyTree, Float[Array, " block"] | None], tuple[PyTree, PyTree]],
     arrays: PyTree,
@@ -129,34 +137,55 @@ def sum_over_blocks(
     zero. The weights are None when none are given and no block has such draws, so that the common case
     pays nothing for them.
     """
-    total = num_draws(arrays)
-    if length >= total:
-        summed, stacked = fn(arrays, weights)
-        return summed, jax.tree.map(lambda leaf: leaf[None], stacked)
-    overlaps = total % length != 0
-    dtype = jnp.result_type(*jax.tree.leaves(arrays))
 
     # Differentiating must not keep every block's intermediates: they are computed again instead.
     @jax.checkpoint
-    def on_block(nominal: Array, start: Array) -> tuple[PyTree, PyTree]:
-        block_weights = None if weights is None else _take(weights, start, length)
-        if overlaps:
-            fresh = (start + jnp.arange(length) >= nominal).astype(dtype)
-            block_weights = fresh if block_weights is None else block_weights * fresh
-        return fn(_take(arrays, start, length), block_weights)
+    def on_block(span: Span, carry: None, block: PyTree, weights: Array | None) -> tuple[None, PyTree, PyTree]:
+        return carry, *fn(block, weights)
 
-    def step(carry: PyTree, where: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
-        summed, stacked = on_block(*where)
-        return _compensated_add(carry, summed), stacked
-
-    starts = _starts(total, length)
-    shapes, _ = jax.eval_shape(on_block, starts[0][0], starts[1][0])
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    (summed, _), stacked = lax.scan(step, (zeros, zeros), starts)
+    _, summed, stacked = scan_over_blocks(on_block, None, arrays, weights, length)
     return summed, stacked
 
 
-def _compensated_add(carry: tuple[PyTree, PyTree], term: PyTree) -> tuple[PyTree, PyTree]:
+def scan_over_blocks(
+    fn: Callable[[Span, PyTree, PyTree, Float[Array, " block"] | None], tuple[PyTree, PyTree, PyTree]],
+    carry: PyTree,
+    arrays: PyTree,
+    weights: Float[Array, " draws"] | None,
+    length: int,
+) -> tuple[PyTree, PyTree, PyTree]:
+    """As `sum_over_blocks`, with something handed on from block to block.
+
+    `fn(span, carry, block, weights)` returns the new carry, what is summed and what is stacked.
+    """
+    total = num_draws(arrays)
+    if length >= total:
+        beginning = jnp.asarray(0)
+        carry, summed, stacked = fn(Span(beginning, beginning), carry, arrays, weights)
+        return carry, summed, jax.tree.map(lambda leaf: leaf[None], stacked)
+    overlaps = total % length != 0
+    dtype = jnp.result_type(*jax.tree.leaves(arrays))
+
+    def on_block(span: Span, carry: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+        block_weights = None if weights is None else _take(weights, span.start, length)
+        if overlaps:
+            fresh = (span.start + jnp.arange(length) >= span.fresh).astype(dtype)
+            block_weights = fresh if block_weights is None else block_weights * fresh
+        return fn(span, carry, _take(arrays, span.start, length), block_weights)
+
+    def step(carry: tuple[PyTree, PyTree], span: Span) -> tuple[PyTree, PyTree]:
+        handed_on, sums = carry
+        handed_on, summed, stacked = on_block(span, handed_on)
+        return (handed_on, compensated_add(sums, summed)), stacked
+
+    fresh, start = _starts(total, length)
+    _, shapes, _ = jax.eval_shape(on_block, Span(start[0], fresh[0]), carry)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    (carry, (summed, _)), stacked = lax.scan(step, (carry, (zeros, zeros)), Span(start, fresh))
+    return carry, summed, stacked
+
+
+def compensated_add(carry: tuple[PyTree, PyTree], term: PyTree) -> tuple[PyTree, PyTree]:
     """Kahan's summation: the second part of the carry is what rounding has added too much."""
     total, excess = carry
     corrected = jax.tree.map(jnp.subtract, term, excess)
@@ -186,30 +215,38 @@ def map_over_blocks(fn: Callable[[PyTree], PyTree], arrays: PyTree, length: int)
     return lax.scan(step, empty, starts)[0]
 
 
+class Side(NamedTuple):
+    """One side of a tile: the draws from `start`, with weights, zero for those that belong to another tile."""
+
+    start: Int[Array, ""]
+    arrays: PyTree
+    weights: Float[Array, " side"]
+
+
 def sum_over_tile_pairs(
-    fn: Callable[[PyTree, PyTree], Float[Array, "rows columns"]],
-    arrays: PyTree,
-    weights: Float[Array, " draws"],
-    length: int,
-) -> Float[Array, ""]:
-    """Σ_ij w_i w_j fn(i, j) for a symmetric `fn`, from the tiles on and above the diagonal only."""
+    fn: Callable[[Side, Side], Array], arrays: PyTree, weights: Float[Array, " draws"], length: int
+) -> Array:
+    """Sum a symmetric function of pairs of draws, from the tiles on and above the diagonal only.
+
+    `fn(left, right)` is the sum over one tile, in which the weights of both sides are factors.
+    """
     total = num_draws(arrays)
     nominal, start = _starts(total, length)
-    first, second = np.triu_indices(len(start))
+    first, second = map(jnp.asarray, np.triu_indices(len(start)))
+
+    def side(k: Array) -> Side:
+        fresh = (start[k] + jnp.arange(length) >= nominal[k]).astype(weights.dtype)
+        return Side(start[k], _take(arrays, start[k], length), _take(weights, start[k], length) * fresh)
 
     @jax.checkpoint
-    def tile_sum(i: Array, j: Array) -> Float[Array, ""]:
-        def side(k: Array) -> tuple[PyTree, Array]:
-            fresh = (start[k] + jnp.arange(length) >= nominal[k]).astype(weights.dtype)
-            return _take(arrays, start[k], length), _take(weights, start[k], length) * fresh
-
-        (left, left_weights), (right, right_weights) = side(i), side(j)
-        tile = einsum("i,ij,j->", left_weights, fn(left, right), right_weights)
+    def tile_sum(i: Array, j: Array) -> Array:
+        tile = fn(side(i), side(j))
         return jnp.where(i == j, tile, 2 * tile)
 
     def step(carry: PyTree, pair: tuple[Array, Array]) -> tuple[PyTree, None]:
-        return _compensated_add(carry, tile_sum(*pair)), None
+        return compensated_add(carry, tile_sum(*pair)), None
 
-    zero = jnp.zeros((), weights.dtype)
-    (result, _), _ = lax.scan(step, (zero, zero), (jnp.asarray(first), jnp.asarray(second)))
+    shape = jax.eval_shape(tile_sum, first[0], second[0])
+    zeros = jnp.zeros(shape.shape, shape.dtype)
+    (result, _), _ = lax.scan(step, (zeros, zeros), (first, second))
     return result

@@ -59,9 +59,12 @@ class Form(ABC):
 
     transform
         The coordinates to compute in, or None for those of the draws.
+    block_size
+        How many draws to work on at a time, where the user has chosen it.
     """
 
     transform: Affine | None
+    block_size: int | None
 
     @abstractmethod
     def pair_sums(
@@ -81,9 +84,38 @@ class Form(ABC):
         """Δ(x, x) = ‖τ(x)‖² of each draw of a block."""
         return (self.features(x, s) ** 2).sum(axis=1)
 
+    def squared_norm(self, z: Float[Array, "features columns"]) -> Float[Array, " columns"]:
+        """The squared discrepancy, from the mean features of each column."""
+        return (z**2).sum(axis=0)
+
+    def up_to(self, order: int, dim: int) -> "Form":
+        """The same discrepancy with the features of degrees 1 … `order` only, which come first."""
+        raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
+
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
+        """The features that are looked at to see how dependent draws are: those of low degree where there are many.
+
+        High degrees decorrelate fast, and are the wrong ones to go by.
+        """
+        return self.features(x, s)
+
     def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
         """‖τ(x)‖² of each draw, or what is cheaper and grows alike."""
         return self.diagonal(x, s)
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether replicates should be summed over pairs of draws, and not over features."""
+        return False
+
+    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
+        """Draws on each side of a tile of pairs."""
+        raise NotImplementedError(f"{type(self).__name__} does not sum over pairs.")
+
+    @property
+    def depends_on_scales(self) -> bool:
+        """Whether a coordinate with a larger scale counts for more."""
+        return False
 
     @property
     def has_closed_form(self) -> bool:
@@ -115,6 +147,15 @@ class Discrepancy(ABC):
     @abstractmethod
     def _num_features(self, draws: Draws) -> int:
         """How many Stein features a draw has."""
+
+    def _test_form(self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int) -> Form:
+        """As `_form`, for a test that needs so many replicates of the statistic as well."""
+        return self._form(draws, weights)
+
+    @property
+    def _highest_order(self) -> int | None:
+        """The degree of the features that come last, where they have degrees."""
+        return None
 
     @property
     @abstractmethod
@@ -185,9 +226,7 @@ class Discrepancy(ABC):
     def _prepare(
         self, target: Target, samples: PyTree, weights: ArrayLike | None, chains: bool | None
     ) -> tuple[PyTree, Draws, Float[Array, " draws"] | None, Form]:
-        draws = check_samples(samples, chains=chains)
-        target = check_target(target, samples, draws, chains=chains)
-        weights = check_weights(weights, draws)
+        target, draws, weights = check_input(target, samples, weights, chains)
         return target, draws, weights, self._form(draws, weights)
 
     def _statistic(
@@ -205,16 +244,29 @@ class Discrepancy(ABC):
             raise ValueError("The U-statistic is a mean over pairs of different draws; got a single draw.")
         statistic, few_share = run(kernel, target, draws, form, weights, function=self._function)
         self._finite(statistic, target, draws, "The statistic")
-        if is_concrete(few_share) and draws.num_draws >= _ENOUGH_DRAWS and float(few_share) > _MOST:
-            warnings.warn(
-                f"{_FEW} of {draws.num_draws:,} draws carry about {few_share:.0%} of Σ‖τ‖²: "
-                "heavy tails, or draws far from all others, decide this discrepancy, and p-values from it are "
-                "not to be trusted. Look at the extreme draws, lower the order, or choose a parameterisation "
-                "with lighter tails.",
-                HeavyTailsWarning,
-                stacklevel=3,
-            )
+        warn_of_heavy_tails(few_share, draws, stacklevel=4)
         return statistic
+
+
+def warn_of_heavy_tails(few_share: Scalar, draws: Draws, stacklevel: int) -> None:
+    """Warn where a few draws have most of Σ‖τ‖²."""
+    if is_concrete(few_share) and draws.num_draws >= _ENOUGH_DRAWS and float(few_share) > _MOST:
+        warnings.warn(
+            f"{_FEW} of {draws.num_draws:,} draws carry about {few_share:.0%} of Σ‖τ‖²: "
+            "heavy tails, or draws far from all others, decide this discrepancy, and p-values from it are "
+            "not to be trusted. Look at the extreme draws, lower the order, or choose a parameterisation "
+            "with lighter tails.",
+            HeavyTailsWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def check_input(
+    target: Target, samples: PyTree, weights: ArrayLike | None, chains: bool | None
+) -> tuple[PyTree, Draws, Float[Array, " draws"] | None]:
+    """What every call is given, checked."""
+    draws = check_samples(samples, chains=chains)
+    return check_target(target, samples, draws, chains=chains), draws, check_weights(weights, draws)
 
 
 # --- pieces from which forms are made ---------------------------------------------------------------------
@@ -240,19 +292,16 @@ def pair_sums(
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
         x, s = scorer(block)
         delta = sum_draws(_weighted(form.diagonal(x, s), block_weights)) if diagonal else jnp.zeros((), x.dtype)
-        stride = ceil(n / _DRAWS_WATCHED)
-        seen = None if block_weights is None else block_weights[::stride]
-        extremeness = _weighted(form.extremeness(x[::stride], s[::stride]), seen)
-        return (linear(x, s, block_weights), delta, extremeness.sum()), _largest(extremeness)
+        extremeness, largest = extremes(form, x, s, block_weights, n)
+        return (linear(x, s, block_weights), delta, extremeness), largest
 
     (summed, delta, extremeness), largest = sum_over_blocks(on_block, arrays, weights, length)
     if weights is None:
         summed, delta = jax.tree.map(lambda leaf: leaf / n, (summed, delta))
-    return PairSums(norm(summed), delta, _share(largest, extremeness))
+    return PairSums(norm(summed), delta, share_of_few(largest, extremeness))
 
 
 def feature_pair_sums(
-    norm: Callable[[Float[Array, " features"]], Scalar],
     form: Form,
     scorer: Scorer,
     arrays: PyTree,
@@ -261,11 +310,14 @@ def feature_pair_sums(
     block_size: int | None,
     diagonal: bool,
 ) -> PairSums:
-    """Pair sums from explicit features, a block at a time, where those are few; `norm` is squared."""
+    """Pair sums from explicit features, a block at a time, where those are few."""
     x, _ = jax.eval_shape(scorer, arrays)
 
     def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
         return sum_draws(_weighted(form.features(x, s), block_weights))
+
+    def norm(z: Float[Array, " features"]) -> Scalar:
+        return form.squared_norm(z[:, None])[0]
 
     length = block_length(len(x), form.working_bytes(x), given=block_size)
     return pair_sums(linear, norm, form, scorer, arrays, weights, length=length, diagonal=diagonal)
@@ -275,19 +327,24 @@ def _weighted(values: Float[Array, "block ..."], weights: Float[Array, " block"]
     return values if weights is None else values * weights.reshape(-1, *(1,) * (values.ndim - 1))
 
 
-def _largest(values: Float[Array, " draws"]) -> Float[Array, " few"]:
+def extremes(
+    form: Form, x: Block, s: Block, weights: Float[Array, " block"] | None, num_draws: int
+) -> tuple[Scalar, Float[Array, " few"]]:
+    """About Σ‖τ‖² over a block, and its largest terms, from an even selection where draws are many."""
+    stride = ceil(num_draws / _DRAWS_WATCHED)
+    seen = None if weights is None else weights[::stride]
     # They are looked at, not differentiated through.
-    return jax.lax.top_k(jax.lax.stop_gradient(values), min(_FEW, len(values)))[0]
+    extremeness = jax.lax.stop_gradient(_weighted(form.extremeness(x[::stride], s[::stride]), seen))
+    return extremeness.sum(), _largest(extremeness)
 
 
-def _share(largest: Float[Array, "..."], total: Scalar) -> Scalar:
-    total = jax.lax.stop_gradient(total)
+def _largest(values: Float[Array, " draws"]) -> Float[Array, " few"]:
+    return jax.lax.top_k(values, min(_FEW, len(values)))[0]
+
+
+def share_of_few(largest: Float[Array, "..."], total: Scalar) -> Scalar:
+    """Share of the total that the largest terms of all blocks have."""
     return jnp.where(total > 0, _largest(largest.ravel()).sum() / jnp.where(total > 0, total, 1), 0)
-
-
-def few_share(extremeness: Float[Array, " draws"]) -> Scalar:
-    """Share of the total that a few draws have."""
-    return _share(_largest(extremeness), extremeness.sum())
 
 
 def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
@@ -302,7 +359,7 @@ def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
 def _pair_sums(
     scorer: Scorer, arrays: PyTree, form: Form, weights: Float[Array, " draws"] | None, *, diagonal: bool
 ) -> PairSums:
-    return form.pair_sums(_in_coordinates_of(form, scorer), arrays, weights, diagonal=diagonal)
+    return form.pair_sums(in_coordinates_of(form, scorer), arrays, weights, diagonal=diagonal)
 
 
 def _v_kernel(
@@ -329,7 +386,7 @@ def _u_kernel(scorer: Scorer, arrays: PyTree, form: Form, weights: None) -> tupl
 
 
 def _features_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array, "draws features"]:
-    moved = _in_coordinates_of(form, scorer)
+    moved = in_coordinates_of(form, scorer)
 
     def features(block: PyTree) -> Float[Array, "block features"]:
         return form.features(*moved(block))
@@ -342,12 +399,12 @@ def _gram_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array, "dr
     if not form.has_closed_form:
         tau = _features_kernel(scorer, arrays, form)
         return einsum("ik,jk->ij", tau, tau)
-    x, s = all_scored(_in_coordinates_of(form, scorer), arrays)
+    x, s = all_scored(in_coordinates_of(form, scorer), arrays)
     length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
     return map_over_blocks(lambda rows: form.kernel(rows[0], rows[1], x, s), (x, s), length)
 
 
-def _in_coordinates_of(form: Form, scorer: Scorer) -> Scorer:
+def in_coordinates_of(form: Form, scorer: Scorer) -> Scorer:
     """Score in the coordinates in which the discrepancy is computed."""
     mapping = form.transform.mapping() if form.transform is not None else None
 

@@ -106,9 +106,7 @@ class _OperatedFunctions(Form):
     def pair_sums(
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
     ) -> PairSums:
-        return feature_pair_sums(
-            lambda z: (z**2).sum(), self, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal
-        )
+        return feature_pair_sums(self, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal)
 
 
 def _explained(functions: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:

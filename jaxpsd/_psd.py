@@ -1,8 +1,8 @@
 """The polynomial Stein discrepancy (paper, section 3)."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,26 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from jaxpsd import _monomials as monomials
-from jaxpsd._blocks import MEMORY_BUDGET, WORKING_SET, block_length, map_over_blocks, sum_draws, sum_over_tile_pairs
+from jaxpsd._blocks import (
+    MEMORY_BUDGET,
+    WORKING_SET,
+    Side,
+    block_length,
+    einsum,
+    map_over_blocks,
+    sum_draws,
+    sum_over_tile_pairs,
+)
 from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
 from jaxpsd._discrepancy import (
     Discrepancy,
     Form,
     PairSums,
     all_scored,
+    extremes,
     feature_pair_sums,
-    few_share,
     pair_sums,
+    share_of_few,
 )
 from jaxpsd._draws import Draws
 from jaxpsd._score import Scorer
@@ -123,21 +133,33 @@ class PSD(Discrepancy):
     def _num_features(self, draws: Draws) -> int:
         return monomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
 
+    @property
+    def _highest_order(self) -> int:
+        return self.order
+
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
-        multiplier = self._multiplier(draws)
-        form = self._choose_form(draws, per_degree=multiplier.shape == (self.order,))
-        shared = {
+        settings = self._form_settings(draws, weights)
+        form = self._choose_form(draws, per_degree=settings["multiplier"].shape == (self.order,))
+        if form == "dual":
+            return _KernelSums(**settings)
+        if not self.interactions:
+            return _FeatureSums(**settings, norm=self.norm)
+        return _MomentSums(**settings, norm=self.norm, table=monomials.moment_table(draws.dim, self.order))
+
+    def _test_form(self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int) -> Form:
+        settings = self._form_settings(draws, weights)
+        per_degree = settings["multiplier"].shape == (self.order,)
+        form = self._choose_form(draws, per_degree=per_degree, num_replicates=num_replicates)
+        return _KernelSums(**settings) if form == "dual" else _FeatureSums(**settings, norm=self.norm)
+
+    def _form_settings(self, draws: Draws, weights: Float[Array, " draws"] | None) -> dict[str, Any]:
+        return {
             "transform": resolve(check_transform(self.transform), draws, weights),
-            "multiplier": multiplier,
+            "multiplier": self._multiplier(draws),
             "order": self.order,
             "interactions": self.interactions,
             "block_size": self.block_size,
         }
-        if form == "dual":
-            return _KernelSums(**shared)
-        if not self.interactions:
-            return _FeatureSums(**shared, norm=self.norm)
-        return _MomentSums(**shared, norm=self.norm, table=monomials.moment_table(draws.dim, self.order))
 
     def _multiplier(self, draws: Draws) -> Float[Array, " count"] | Float[np.ndarray, " count"]:
         """Turn the penalty into factors of the features, with which β is in the plain unit ball."""
@@ -153,7 +175,8 @@ class PSD(Discrepancy):
             raise ValueError("`penalty` must be finite and positive.")
         return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)
 
-    def _choose_form(self, draws: Draws, *, per_degree: bool = True) -> str:
+    def _choose_form(self, draws: Draws, *, per_degree: bool = True, num_replicates: int | None = None) -> str:
+        """Primal or dual, for the value alone or for so many replicates of it as well."""
         n, dim = draws.num_draws, draws.dim
         count = self._num_features(draws)
         needs_features = self.norm == "l1" or not per_degree
@@ -164,19 +187,29 @@ class PSD(Discrepancy):
                     f"of the {self.order} degrees, or use form='primal'."
                 )
             return "dual"
-        if not self.interactions:
+        if not self.interactions and num_replicates is None:
             return "primal"
-        size = _primal_bytes(dim, self.order, draws.dtype.itemsize)
+        if num_replicates is None:
+            size = _primal_bytes(dim, self.order, draws.dtype.itemsize)
+            primal_is_cheaper = _primal_cost(n, dim, self.order) <= _dual_cost(n, dim, self.order)
+        else:
+            # The sums of all replicates, their rounding errors, a block's part of them and one more.
+            size = 4 * draws.dtype.itemsize * count * (1 + num_replicates)
+            forming = 20
+            primal = n * count * (num_replicates + forming)
+            primal_is_cheaper = primal <= _dual_cost(n, dim, self.order) + n**2 / 2 * num_replicates
+            needs_features = needs_features or not self.interactions
         if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
-            instead = "interactions=False or a lower order" + ("" if needs_features else ", or form='dual'")
+            instead = "interactions=False, a lower order" if self.interactions else "a lower order"
+            instead += "" if num_replicates is None else ", fewer replicates"
+            instead += "" if needs_features else ", or form='dual'"
             raise ValueError(
                 f"The primal form needs {readable_bytes(size)} for {count:,} monomials of {dim} coordinates, more "
                 f"than the {readable_bytes(MEMORY_BUDGET)} that temporaries may take. Use {instead}."
             )
         if self.form == "primal" or needs_features:
             return "primal"
-        cheaper = _primal_cost(n, dim, self.order) <= _dual_cost(n, dim, self.order)
-        return "primal" if cheaper and size <= MEMORY_BUDGET else "dual"
+        return "primal" if primal_is_cheaper and size <= MEMORY_BUDGET else "dual"
 
 
 def _primal_bytes(dim: int, order: int, itemsize: int) -> int:
@@ -221,6 +254,10 @@ class _Monomials(Form):
         return self.order == 1
 
     @property
+    def depends_on_scales(self) -> bool:
+        return True
+
+    @property
     def has_closed_form(self) -> bool:
         return self.interactions and len(self.multiplier) == self.order
 
@@ -238,6 +275,11 @@ class _Monomials(Form):
             return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
         return super().diagonal(x, s)
 
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        order, dim = min(self.order, 2), x.shape[1]
+        few = monomials.num_monomials(dim, order) <= _FEW_MONOMIALS
+        return monomials.stein_features(x, s, order, interactions=few and self.interactions)
+
     def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
         """‖s‖² (1 + ‖x‖²)^{r−1}, what ‖τ‖² grows like, at the cost of two inner products."""
         return (s**2).sum(axis=1) * (1 + (x**2).sum(axis=1)) ** (self.order - 1)
@@ -248,21 +290,31 @@ class _Monomials(Form):
         return self.multiplier[monomials.degrees(dim, self.order, interactions=self.interactions) - 1]
 
 
+# Up to so many monomials, interactions are looked at too when the dependence of draws is measured.
+_FEW_MONOMIALS = 128
+
 _FORM_SETTINGS = ["order", "interactions", "block_size"]
 
 
 @partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=[*_FORM_SETTINGS, "norm"])
 @dataclass(frozen=True, kw_only=True)
 class _FeatureSums(_Monomials):
-    """Explicit features, a block at a time: monomials without interactions are few."""
+    """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
 
     norm: str
+
+    def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
+        return _squared_norm(z, self.norm)
+
+    def up_to(self, order: int, dim: int) -> "_FeatureSums":
+        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        kept = order if len(self.multiplier) == self.order else count
+        return replace(self, order=order, multiplier=self.multiplier[:kept])
 
     def pair_sums(
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
     ) -> PairSums:
-        norm = partial(_squared_norm, norm=self.norm)
-        return feature_pair_sums(norm, self, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal)
+        return feature_pair_sums(self, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal)
 
 
 @partial(register_dataclass, data_fields=["transform", "multiplier", "table"], meta_fields=[*_FORM_SETTINGS, "norm"])
@@ -288,7 +340,7 @@ class _MomentSums(_Monomials):
 
         def norm(moments: Float[Array, "rows columns"]) -> Scalar:
             z = monomials.mean_features(moments, self.table) * self._monomial_multiplier(dim)
-            return _squared_norm(z, self.norm)
+            return _squared_norm(z[:, None], self.norm)[0]
 
         return pair_sums(linear, norm, self, scorer, arrays, weights, length=length, diagonal=diagonal)
 
@@ -298,25 +350,40 @@ class _MomentSums(_Monomials):
 class _KernelSums(_Monomials):
     """The dual form: the Stein kernel summed over tiles of pairs."""
 
+    @property
+    def is_pairwise(self) -> bool:
+        return True
+
+    def up_to(self, order: int, dim: int) -> "_KernelSums":
+        return replace(self, order=order, multiplier=self.multiplier[:order])
+
+    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
+        # A tile and what it is made from: some 6r matrices of its size, some 12 of its rows' positions.
+        longest = min(
+            int((WORKING_SET / (6 * self.order * itemsize)) ** 0.5),
+            max(1, WORKING_SET // (12 * dim * itemsize)),
+        )
+        return block_length(num_draws, 1, longest, given=self.block_size)
+
     def pair_sums(
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
     ) -> PairSums:
         x, s = all_scored(scorer, arrays)
         n, dim = x.shape
         w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
-        # A tile and what it is made from: some 6r matrices of its size, some 12 of its rows' positions.
-        longest = min(
-            int((WORKING_SET / (6 * self.order * x.dtype.itemsize)) ** 0.5),
-            max(1, WORKING_SET // (12 * dim * x.dtype.itemsize)),
-        )
-        tile = block_length(n, 1, longest, given=self.block_size)
-        total = sum_over_tile_pairs(lambda left, right: self.kernel(*left, *right), (x, s), w, tile)
+        tile = self.tile_length(n, dim, x.dtype.itemsize)
+
+        def tile_sum(left: Side, right: Side) -> Scalar:
+            return einsum("i,ij,j->", left.weights, self.kernel(*left.arrays, *right.arrays), right.weights)
+
+        total = sum_over_tile_pairs(tile_sum, (x, s), w, tile)
         delta = jnp.zeros((), x.dtype)
         if diagonal:
             delta = sum_draws(w * map_over_blocks(lambda block: self.diagonal(*block), (x, s), tile))
         # Not negative but for rounding.
-        return PairSums(jnp.maximum(total, 0), delta, few_share(w * self.extremeness(x, s)))
+        extremeness, largest = extremes(self, x, s, w, n)
+        return PairSums(jnp.maximum(total, 0), delta, share_of_few(largest, extremeness))
 
 
-def _squared_norm(z: Float[Array, " monomials"], norm: str) -> Scalar:
-    return (z**2).sum() if norm == "l2" else jnp.max(jnp.abs(z)) ** 2
+def _squared_norm(z: Float[Array, "monomials columns"], norm: str) -> Float[Array, " columns"]:
+    return (z**2).sum(axis=0) if norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2

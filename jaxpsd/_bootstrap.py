@@ -1,0 +1,234 @@
+"""A statistic and all of its bootstrap replicates, in one pass over the draws (paper, section 3.2).
+
+A replicate multiplies each draw's features by a random number v_i: z* = Σ_i v_i w_i τ(x_i), and V* = ‖z*‖².
+All replicates together are the product of the features with a matrix of multipliers, whose first column is
+one: the draws as they are. In dual form they are Σ_ij v_i v_j Δ(x_i, x_j), over tiles of pairs.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import register_static
+from jaxtyping import Array, Float
+
+from jaxpsd._blocks import Side, Span, block_length, einsum, num_draws, scan_over_blocks, sum_over_tile_pairs
+from jaxpsd._discrepancy import Form, all_scored, extremes, in_coordinates_of, share_of_few
+from jaxpsd._score import Scorer
+from jaxpsd._signs import Counts, Multinomial, Multipliers, Signs
+from jaxpsd._types import Block, PyTree, Scalar
+
+Weights = Float[Array, " draws"] | None
+
+# The multipliers of a block: more than this does not stay in cache until it is used.
+_MULTIPLIER_BYTES = 2**22
+
+
+@register_static
+@dataclass(frozen=True)
+class Wanted:
+    """Which statistics to compute.
+
+    orders
+        The discrepancy with features up to each of these degrees; None stands for all features.
+    unbiased
+        U-statistics instead of V-statistics.
+    maximum
+        Also the largest |z̄_k| in units of its standard error, over features up to this degree.
+    """
+
+    orders: tuple[int | None, ...] = (None,)
+    unbiased: bool = False
+    maximum: int | None = None
+
+
+class Watched(NamedTuple):
+    """What is seen on the way and may be worth a warning.
+
+    few_share
+        About what share of Σ‖τ‖² a few draws have.
+    scales
+        Standard deviation of each coordinate.
+    lag_one
+        Correlation of successive draws: of each score s_i and of each x_i s_i.
+    """
+
+    few_share: Scalar
+    scales: Float[Array, " dim"]
+    lag_one: Float[Array, " twice_dim"]
+
+
+class Sums(NamedTuple):
+    """Sums over draws from which all statistics follow; a column for the draws, and one a replicate.
+
+    z
+        Σ_i v_i w_i τ(x_i).
+    squares
+        Σ_i (w_i τ(x_i))², where a maximum is wanted.
+    diagonals
+        Σ_i v_i² ‖τ(x_i)‖² for each order, where U-statistics are wanted.
+    """
+
+    z: Float[Array, "features columns"]
+    squares: Float[Array, " features"] | None
+    diagonals: Float[Array, "orders columns"] | None
+
+
+def bootstrap(
+    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Multinomial, wanted: Wanted
+) -> tuple[Float[Array, "statistics columns"], Watched]:
+    """All statistics wanted, a row each: the observed value first, then its replicates."""
+    scorer = in_coordinates_of(form, scorer)
+    ready = multipliers.prepared(num_draws(arrays)) if isinstance(multipliers, Multinomial) else multipliers
+    if not form.is_pairwise:
+        return _from_features(scorer, arrays, form, weights, ready, wanted)
+    scored = all_scored(scorer, arrays)
+    norms = _from_pairs(scored, form, weights, ready, wanted)
+    if wanted.maximum is not None:
+        # A maximum needs the features themselves, but those of low degree only.
+        low = form.up_to(wanted.maximum, scored[0].shape[1])
+        only = Wanted((), maximum=wanted.maximum)
+        maxima, watched = _from_features(lambda block: block, scored, low, weights, ready, only)
+        return jnp.concatenate([norms, maxima]), watched
+    sums, largest = _watch(form, *scored, weights, len(scored[0]))
+    return norms, _watched(sums, largest, len(scored[0]))
+
+
+# --- from features ----------------------------------------------------------------------------------------
+
+
+def _from_features(
+    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Counts, wanted: Wanted
+) -> tuple[Float[Array, "statistics columns"], Watched]:
+    n = num_draws(arrays)
+    x, _ = jax.eval_shape(scorer, arrays)
+
+    def on_block(
+        span: Span, carry: PyTree, block: PyTree, block_weights: Float[Array, " block"] | None
+    ) -> tuple[PyTree, PyTree, Array]:
+        x, s = scorer(block)
+        v, carry = multipliers.of_block(span, len(x), carry, x.dtype)
+        watched, largest = _watch(form, x, s, block_weights, n)
+        return carry, (block_sums(form, wanted, x, s, block_weights, v), watched), largest
+
+    length = features_block_length(form, x, multipliers.num_replicates)
+    carry = multipliers.start()
+    _, (sums, watched), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
+    return statistics(form, wanted, sums, n, x.shape[1], weighted=weights is not None), _watched(watched, largest, n)
+
+
+def features_block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
+    """Draws to work on at a time."""
+    row_bytes = (1 + num_replicates) * x.dtype.itemsize
+    longest = min(
+        block_length(len(x), form.working_bytes(x)), block_length(len(x), row_bytes, _MULTIPLIER_BYTES)
+    )
+    return block_length(len(x), 1, longest, given=form.block_size)
+
+
+def block_sums(
+    form: Form, wanted: Wanted, x: Block, s: Block, weights: Float[Array, " block"] | None, multipliers: Multipliers
+) -> Sums:
+    """What a block of draws adds to the sums."""
+    tau = form.features(x, s).T
+    if weights is not None:
+        tau = tau * weights[None]
+    squares = diagonals = None
+    if wanted.maximum is not None:
+        squares = (tau**2).sum(axis=1)
+    if wanted.unbiased:
+        square_norms = [(tau[:count] ** 2).sum(axis=0) for count in _counts(form, wanted, x.shape[1])]
+        diagonals = einsum("kn,nm->km", jnp.stack(square_norms), multipliers**2)
+    return Sums(einsum("jn,nm->jm", tau, multipliers), squares, diagonals)
+
+
+def statistics(
+    form: Form, wanted: Wanted, sums: Sums, num_draws: Array | int, dim: int, *, weighted: bool = False
+) -> Float[Array, "statistics columns"]:
+    """All statistics wanted, from the sums over all draws."""
+    z = sums.z if weighted else sums.z / num_draws
+    rows = [
+        (form if order is None else form.up_to(order, dim)).squared_norm(z[:count])
+        for order, count in zip(wanted.orders, _counts(form, wanted, dim), strict=True)
+    ]
+    if sums.diagonals is not None:
+        rows = [_unbiased(v, delta, num_draws) for v, delta in zip(rows, sums.diagonals, strict=True)]
+    if sums.squares is not None and wanted.maximum is not None:
+        count = _count(form, wanted.maximum, dim)
+        # A feature that is zero for every draw is not an extreme one.
+        error = jnp.where(sums.squares > 0, jnp.sqrt(sums.squares), jnp.inf)[:count, None]
+        rows.append(jnp.max(jnp.abs(sums.z[:count]) / error, axis=0))
+    return jnp.stack(rows)
+
+
+def _unbiased(
+    v: Float[Array, " columns"], diagonal: Float[Array, " columns"], num_draws: Array | int
+) -> Float[Array, " columns"]:
+    """V without its diagonal: Σ_{i≠j} v_i v_j Δ_ij / n²; for the draws as they are, / n(n − 1)."""
+    u = v - diagonal / num_draws / num_draws
+    return u.at[0].multiply(num_draws / (num_draws - 1))
+
+
+def _counts(form: Form, wanted: Wanted, dim: int) -> list[int | None]:
+    return [None if order is None else _count(form, order, dim) for order in wanted.orders]
+
+
+def _count(form: Form, order: int, dim: int) -> int:
+    """How many features have degrees up to this order."""
+    one = jax.ShapeDtypeStruct((1, dim), jnp.float32)
+    return jax.eval_shape(form.up_to(order, dim).features, one, one).shape[1]
+
+
+# --- from pairs of draws ----------------------------------------------------------------------------------
+
+
+def _from_pairs(
+    scored: tuple[Block, Block], form: Form, weights: Weights, multipliers: Signs | Counts, wanted: Wanted
+) -> Float[Array, "orders columns"]:
+    (x, _), n, dim = scored, len(scored[0]), scored[0].shape[1]
+    ready = multipliers.prepared(n) if isinstance(multipliers, Signs) else multipliers
+    w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
+    forms = [form if order is None else form.up_to(order, dim) for order in wanted.orders]
+    length = form.tile_length(n, dim, x.dtype.itemsize)
+
+    def tile_sum(left: Side, right: Side) -> Float[Array, "orders columns"]:
+        kernels = [each.kernel(*left.arrays, *right.arrays) for each in forms]
+        left_v, right_v = (
+            side.weights[:, None] * ready.rows(side.start, length, x.dtype) for side in (left, right)
+        )
+        return jnp.stack([(left_v * einsum("ij,jm->im", kernel, right_v)).sum(axis=0) for kernel in kernels])
+
+    # Not negative but for rounding.
+    v = jnp.maximum(sum_over_tile_pairs(tile_sum, scored, w, length), 0)
+    if not wanted.unbiased:
+        return v
+
+    def diagonal(span: Span, carry: None, block: tuple[Block, Block], fresh: Weights) -> tuple[None, Array, None]:
+        deltas = jnp.stack([each.diagonal(*block) for each in forms])
+        deltas = deltas if fresh is None else deltas * fresh[None]
+        return carry, einsum("kn,nm->km", deltas, ready.rows(span.start, length, x.dtype) ** 2), None
+
+    _, delta, _ = scan_over_blocks(diagonal, None, scored, None, length)
+    return jnp.stack([_unbiased(*row, n) for row in zip(v, delta, strict=True)])
+
+
+# --- what is seen on the way ------------------------------------------------------------------------------
+
+
+def _watch(
+    form: Form, x: Block, s: Block, weights: Float[Array, " block"] | None, num_draws: int
+) -> tuple[PyTree, Float[Array, " few"]]:
+    """What a block adds to the sums, and its most extreme draws."""
+    extremeness, largest = extremes(form, x, s, weights, num_draws)
+    # Within blocks: an offset that all draws share then costs no digits, and a drift shows all the same.
+    u = jnp.concatenate([x, s, x * s], axis=1)
+    u = u - u.mean(axis=0, keepdims=True)
+    return (extremeness, (u**2).sum(axis=0), (u[1:] * u[:-1]).sum(axis=0)), largest
+
+
+def _watched(sums: PyTree, largest: Array, num_draws: int) -> Watched:
+    extremeness, squares, products = sums
+    dim = len(squares) // 3
+    lag_one = jnp.where(squares > 0, products / jnp.where(squares > 0, squares, 1), 0)
+    return Watched(share_of_few(largest, extremeness), jnp.sqrt(squares[:dim] / num_draws), lag_one[dim:])

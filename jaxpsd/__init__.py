@@ -14,24 +14,39 @@ _transform      affine changes of coordinates that carry scores along
 _discrepancy    what all discrepancies share: calls, V- and U-statistics, Gram matrices
 _psd            the polynomial Stein discrepancy
 _functions      the Stein discrepancy of functions that the user chooses
+_signs          random multipliers of draws: signs packed into words, multinomial counts
+_watch          what is seen on the way and may be worth a warning
+_bootstrap      a statistic and all of its replicates, in one pass
+_autocorrelation  how dependent draws are
+_resampling     which bootstrap suits them
+_asymptotic     the limiting distribution of the U-statistic
+_chisquare      weighted sums of χ² variables
+_pvalues        from a statistic and its replicates to p-values
+_gof            goodness-of-fit tests
 cli             the command line
 """
 
 from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning
 from jaxpsd._functions import SteinDiscrepancy
+from jaxpsd._gof import GofResult, gof_test
 from jaxpsd._operator import stein_operator
 from jaxpsd._psd import PSD
 from jaxpsd._score import score
 from jaxpsd._transform import Affine
+from jaxpsd._watch import DependentDrawsWarning, ScalesWarning
 
 __version__ = "0.1.0"
 
 __all__ = [
     "PSD",
     "Affine",
+    "DependentDrawsWarning",
     "Discrepancy",
+    "GofResult",
     "HeavyTailsWarning",
+    "ScalesWarning",
     "SteinDiscrepancy",
+    "gof_test",
     "score",
     "stein_operator",
 ]

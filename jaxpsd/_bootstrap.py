@@ -14,15 +14,16 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float
 
 from jaxpsd._blocks import Side, Span, block_length, einsum, num_draws, scan_over_blocks, sum_over_tile_pairs
-from jaxpsd._discrepancy import Form, all_scored, extremes, in_coordinates_of, share_of_few
+from jaxpsd._discrepancy import Form, all_scored, in_coordinates_of
 from jaxpsd._score import Scorer
 from jaxpsd._signs import Counts, Multinomial, Multipliers, Signs
-from jaxpsd._types import Block, PyTree, Scalar
+from jaxpsd._types import Block, PyTree
+from jaxpsd._watch import Watched, watch, watched
 
 Weights = Float[Array, " draws"] | None
 
 # The multipliers of a block: more than this does not stay in cache until it is used.
-_MULTIPLIER_BYTES = 2**22
+_MULTIPLIER_BYTES = 2**21
 
 
 @register_static
@@ -41,22 +42,6 @@ class Wanted:
     orders: tuple[int | None, ...] = (None,)
     unbiased: bool = False
     maximum: int | None = None
-
-
-class Watched(NamedTuple):
-    """What is seen on the way and may be worth a warning.
-
-    few_share
-        About what share of Σ‖τ‖² a few draws have.
-    scales
-        Standard deviation of each coordinate.
-    lag_one
-        Correlation of successive draws: of each score s_i and of each x_i s_i.
-    """
-
-    few_share: Scalar
-    scales: Float[Array, " dim"]
-    lag_one: Float[Array, " twice_dim"]
 
 
 class Sums(NamedTuple):
@@ -89,10 +74,10 @@ def bootstrap(
         # A maximum needs the features themselves, but those of low degree only.
         low = form.up_to(wanted.maximum, scored[0].shape[1])
         only = Wanted((), maximum=wanted.maximum)
-        maxima, watched = _from_features(lambda block: block, scored, low, weights, ready, only)
-        return jnp.concatenate([norms, maxima]), watched
-    sums, largest = _watch(form, *scored, weights, len(scored[0]))
-    return norms, _watched(sums, largest, len(scored[0]))
+        maxima, seen = _from_features(lambda block: block, scored, low, weights, ready, only)
+        return jnp.concatenate([norms, maxima]), seen
+    sums, largest = watch(form, *scored, weights, len(scored[0]))
+    return norms, watched(sums, largest, len(scored[0]))
 
 
 # --- from features ----------------------------------------------------------------------------------------
@@ -109,21 +94,19 @@ def _from_features(
     ) -> tuple[PyTree, PyTree, Array]:
         x, s = scorer(block)
         v, carry = multipliers.of_block(span, len(x), carry, x.dtype)
-        watched, largest = _watch(form, x, s, block_weights, n)
-        return carry, (block_sums(form, wanted, x, s, block_weights, v), watched), largest
+        seen, largest = watch(form, x, s, block_weights, n)
+        return carry, (block_sums(form, wanted, x, s, block_weights, v), seen), largest
 
     length = features_block_length(form, x, multipliers.num_replicates)
     carry = multipliers.start()
-    _, (sums, watched), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
-    return statistics(form, wanted, sums, n, x.shape[1], weighted=weights is not None), _watched(watched, largest, n)
+    _, (sums, seen), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
+    return statistics(form, wanted, sums, n, x.shape[1], weighted=weights is not None), watched(seen, largest, n)
 
 
 def features_block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
     """Draws to work on at a time."""
     row_bytes = (1 + num_replicates) * x.dtype.itemsize
-    longest = min(
-        block_length(len(x), form.working_bytes(x)), block_length(len(x), row_bytes, _MULTIPLIER_BYTES)
-    )
+    longest = min(block_length(len(x), form.working_bytes(x)), block_length(len(x), row_bytes, _MULTIPLIER_BYTES))
     return block_length(len(x), 1, longest, given=form.block_size)
 
 
@@ -194,9 +177,7 @@ def _from_pairs(
 
     def tile_sum(left: Side, right: Side) -> Float[Array, "orders columns"]:
         kernels = [each.kernel(*left.arrays, *right.arrays) for each in forms]
-        left_v, right_v = (
-            side.weights[:, None] * ready.rows(side.start, length, x.dtype) for side in (left, right)
-        )
+        left_v, right_v = (side.weights[:, None] * ready.rows(side.start, length, x.dtype) for side in (left, right))
         return jnp.stack([(left_v * einsum("ij,jm->im", kernel, right_v)).sum(axis=0) for kernel in kernels])
 
     # Not negative but for rounding.
@@ -211,24 +192,3 @@ def _from_pairs(
 
     _, delta, _ = scan_over_blocks(diagonal, None, scored, None, length)
     return jnp.stack([_unbiased(*row, n) for row in zip(v, delta, strict=True)])
-
-
-# --- what is seen on the way ------------------------------------------------------------------------------
-
-
-def _watch(
-    form: Form, x: Block, s: Block, weights: Float[Array, " block"] | None, num_draws: int
-) -> tuple[PyTree, Float[Array, " few"]]:
-    """What a block adds to the sums, and its most extreme draws."""
-    extremeness, largest = extremes(form, x, s, weights, num_draws)
-    # Within blocks: an offset that all draws share then costs no digits, and a drift shows all the same.
-    u = jnp.concatenate([x, s, x * s], axis=1)
-    u = u - u.mean(axis=0, keepdims=True)
-    return (extremeness, (u**2).sum(axis=0), (u[1:] * u[:-1]).sum(axis=0)), largest
-
-
-def _watched(sums: PyTree, largest: Array, num_draws: int) -> Watched:
-    extremeness, squares, products = sums
-    dim = len(squares) // 3
-    lag_one = jnp.where(squares > 0, products / jnp.where(squares > 0, squares, 1), 0)
-    return Watched(share_of_few(largest, extremeness), jnp.sqrt(squares[:dim] / num_draws), lag_one[dim:])

@@ -353,6 +353,16 @@ def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
     return map_over_blocks(scorer, arrays, block_length(x.shape[0], 4 * x.shape[1] * x.dtype.itemsize))
 
 
+def gram_of(form: Form, x: Block, s: Block) -> Float[Array, "draws draws"]:
+    """Δ(x_i, x_j) of all pairs."""
+    if not form.has_closed_form:
+        length = block_length(len(x), form.working_bytes(x))
+        tau = map_over_blocks(lambda block: form.features(*block), (x, s), length)
+        return einsum("ik,jk->ij", tau, tau)
+    length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
+    return map_over_blocks(lambda rows: form.kernel(*rows, x, s), (x, s), length)
+
+
 # --- kernels: compiled once for each form, log-density and shape ------------------------------------------
 
 
@@ -396,12 +406,7 @@ def _features_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array,
 
 
 def _gram_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array, "draws draws"]:
-    if not form.has_closed_form:
-        tau = _features_kernel(scorer, arrays, form)
-        return einsum("ik,jk->ij", tau, tau)
-    x, s = all_scored(in_coordinates_of(form, scorer), arrays)
-    length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
-    return map_over_blocks(lambda rows: form.kernel(rows[0], rows[1], x, s), (x, s), length)
+    return gram_of(form, *all_scored(in_coordinates_of(form, scorer), arrays))
 
 
 def in_coordinates_of(form: Form, scorer: Scorer) -> Scorer:

@@ -216,6 +216,11 @@ def _applied(function: Callable[..., Any], arguments: PyTree) -> Callable[..., A
     return lambda position: function(*positional, position, **keywords)
 
 
+def scores_of(target: PyTree, draws: Draws) -> PyTree:
+    """Scores of all draws, evaluated unless they are given."""
+    return run(_scores, target, draws) if isinstance(target, LogDensity) else target
+
+
 def check_finite_draws(draws: Draws, scores: PyTree) -> None:
     """Samples and scores, once both are known."""
     check_finite(ravel(draws.positions), draws, "`samples`", "A sampler that diverged has no moments.")
@@ -226,6 +231,5 @@ def check_finite_draws(draws: Draws, scores: PyTree) -> None:
 
 def raise_for_value(target: PyTree, draws: Draws, what: str, remedy: str) -> NoReturn:
     """Find out why `what` is not finite, and say so."""
-    scores = run(_scores, target, draws) if isinstance(target, LogDensity) else target
-    check_finite_draws(draws, scores)
+    check_finite_draws(draws, scores_of(target, draws))
     raise FloatingPointError(f"{what} is not finite in {draws.dtype}, although samples and scores are. {remedy}")

@@ -193,8 +193,9 @@ def num_words(length: int) -> int:
 def unpacked(words: Words, length: int, dtype: jnp.dtype) -> Multipliers:
     """Signs as numbers, a row for each draw, behind a column of ones: the draws as they are."""
     words = jnp.pad(words, ((0, 0), (1, 0)))
-    bits = (words[:, None] >> jnp.arange(WORD, dtype=jnp.uint32)[None, :, None]) & 1
-    return (1 - 2 * bits.astype(jnp.int32)).astype(dtype).reshape(-1, words.shape[1])[:length]
+    bit = jnp.left_shift(jnp.uint32(1), jnp.arange(WORD, dtype=jnp.uint32))[None, :, None]
+    signs = jnp.where(words[:, None] & bit == 0, jnp.ones((), dtype), -jnp.ones((), dtype))
+    return signs.reshape(-1, words.shape[1])[:length]
 
 
 def _random_words(key: PRNGKeyArray, place: Place, length: int, num_replicates: int) -> Words:

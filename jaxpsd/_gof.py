@@ -1,0 +1,445 @@
+"""Goodness-of-fit tests: whether a discrepancy is larger than chance allows (paper, section 3.2).
+
+The bootstrap compares the statistic with replicates in which each draw's features are multiplied by random
+numbers of mean zero: what the statistic would look like if the features had mean zero, as they have under the
+target. The asymptotic test compares it with its limiting distribution. Nothing here knows which discrepancy it
+is: a `Form` offers features, or a Stein kernel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil, floor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from jaxpsd import _chisquare as chisquare
+from jaxpsd import _pvalues as pvalues
+from jaxpsd._asymptotic import Spectrum, null_spectrum, simulate
+from jaxpsd._autocorrelation import PILOT_DRAWS
+from jaxpsd._bootstrap import Wanted, bootstrap
+from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete
+from jaxpsd._discrepancy import Discrepancy, Form, check_input
+from jaxpsd._draws import Draws
+from jaxpsd._resampling import DEPENDENT, INDEPENDENT, Scheme, settle
+from jaxpsd._score import LogDensity, run, scores_of
+from jaxpsd._signs import representable
+from jaxpsd._types import PyTree, Target
+from jaxpsd._watch import warn, warn_of_floor
+
+METHODS = ("auto", *INDEPENDENT, *DEPENDENT, "asymptotic")
+
+_NUMBERS = [
+    "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "replicates", "parameter",
+    "autocorrelation_time", "p_value_floor", "parts",
+]  # fmt: skip
+
+
+@partial(register_dataclass, data_fields=_NUMBERS, meta_fields=["method", "alpha", "labels"])
+@dataclass(frozen=True, kw_only=True)
+class GofResult:
+    """A goodness-of-fit test; where several statistics were tested, arrays with an entry for each.
+
+    statistic
+        The observed statistic: V, or U for the methods "multinomial" and "asymptotic".
+    p_value
+        (1 + #{replicates ≥ statistic}) / (1 + num_replicates), never zero.
+    adjusted_p_value
+        The p-value adjusted for testing several statistics at once (Westfall and Young's step-down minimum of
+        p-values); the same as `p_value` for one.
+    threshold
+        The statistic is significant, by its own p-value, where it is larger than this.
+    reject
+        Whether the adjusted p-value is at most `alpha`.
+    replicates
+        The statistic under the null hypothesis, (num_replicates,) or (num_replicates, statistics).
+    parameter
+        Flip probability of the method "markov", block length of "block", else None.
+    autocorrelation_time
+        Integrated autocorrelation time of the Stein features, in draws; None where it was not measured.
+    p_value_floor
+        The smallest p-value that these draws and this method allow.
+    parts
+        The statistics of which this one is the most significant, in the adaptive test; else None.
+    method
+        The method used: what "auto" has chosen.
+    alpha
+        The level of the test.
+    labels
+        What each statistic is.
+    """
+
+    statistic: Float[Array, "*statistics"]
+    p_value: Float[Array, "*statistics"]
+    adjusted_p_value: Float[Array, "*statistics"]
+    threshold: Float[Array, "*statistics"]
+    reject: Bool[Array, "*statistics"]
+    replicates: Float[Array, "replicates *statistics"]
+    parameter: Any
+    autocorrelation_time: Any
+    p_value_floor: Any
+    parts: "GofResult | None" = None
+    method: str
+    alpha: float
+    labels: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        several = len(self.labels) > 1
+        if np.ndim(self.statistic) > several or not is_concrete(self.statistic):
+            return f"GofResult({self.labels}, shape {jnp.shape(self.statistic)}, method={self.method!r})"
+        columns = (self.statistic, self.p_value, self.adjusted_p_value, self.reject)
+        tests = [
+            f"{label} = {statistic:.3g}, p = {p:.3g}"
+            + (f" (adjusted {adjusted:.3g})" if several else "")
+            + (f", rejected at {self.alpha:g}" if reject else "")
+            for label, statistic, p, adjusted, reject in zip(self.labels, *map(np.atleast_1d, columns), strict=True)
+        ]
+        names = {"markov": "flip probability", "block": "block length"}
+        how = [self.method, f"{len(self.replicates)} replicates" if len(self.replicates) else "deterministic"]
+        if self.parameter is not None:
+            how.append(f"{names[self.method]} {self.parameter:.3g}")
+        if self.autocorrelation_time is not None:
+            how.append(f"autocorrelation time {self.autocorrelation_time:.3g}")
+        return f"GofResult({'; '.join(tests)}; {', '.join(how)})"
+
+
+def gof_test(
+    rng_key: PRNGKeyArray,
+    discrepancy: Discrepancy,
+    target: Target,
+    samples: PyTree,
+    *,
+    method: str = "auto",
+    num_replicates: int = 500,
+    alpha: float = 0.05,
+    weights: ArrayLike | None = None,
+    orders: Sequence[int] | None = None,
+    flip_probability: float | None = None,
+    block_length: int | None = None,
+    null_samples: PyTree | None = None,
+    null_target: Target | None = None,
+    deterministic: bool = False,
+    chains: bool | None = None,
+) -> GofResult:
+    """Test whether the draws could come from the target.
+
+    Parameters
+    ----------
+    rng_key
+        A key of `jax.random`. The same key gives the same replicates, whatever the size of blocks.
+    discrepancy
+        What to test with: `PSD(order)` or any other.
+    target
+        The log-density, a function of one position, or the scores ∇log p at the samples.
+    samples
+        An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
+    method
+        "rademacher" multiplies draws by independent signs, and "multinomial" draws them again with replacement
+        (for the U-statistic): for independent draws. "markov" lets signs persist, flipping them now and then, and
+        "block" keeps them for a block: for the autocorrelated draws of MCMC. "asymptotic" compares the U-statistic
+        with its limit for independent draws. "auto" measures the autocorrelation of the Stein features and takes
+        "rademacher" or "markov", or "block" where Markov signs would flip too rarely to reject anything.
+    num_replicates
+        How many replicates to compute. A p-value is a multiple of 1 / (1 + num_replicates).
+    alpha
+        The level: how often correct draws may be rejected.
+    weights
+        Weights of the draws, one each; with the sign bootstraps.
+    orders
+        Test the discrepancy at each of these polynomial orders, up to its own, from the same pass over the draws.
+    flip_probability, block_length
+        The parameter of "markov" or "block"; measured if not given, which needs values and so cannot be traced.
+    null_samples, null_target
+        Draws of the target itself, where there are some, from which "asymptotic" takes the null distribution; and
+        the scores there, if `target` are scores. Otherwise the draws under test serve.
+    deterministic
+        Whether "asymptotic" computes its p-value numerically instead of simulating, on the host.
+    chains
+        Whether the leaves of a pytree have a chain axis before the draws.
+
+    Returns
+    -------
+    GofResult
+        The statistic with its p-value, threshold and replicates, and how they came about.
+
+    Notes
+    -----
+    With an explicit method and, for dependent draws, its parameter, the test can be traced: `jit` it, or `vmap` it
+    over sample sets and keys. Warnings and "auto" need values.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> key, draw = jax.random.split(jax.random.key(0))
+    >>> samples = jax.random.normal(draw, (1000, 3))
+    >>> bool(jaxpsd.gof_test(key, jaxpsd.PSD(2), logdensity, samples).reject)
+    False
+    >>> result = jaxpsd.gof_test(key, jaxpsd.PSD(2), logdensity, 1.2 * samples)
+    >>> bool(result.reject), result.method
+    (True, 'rademacher')
+    """
+    check_discrepancy(discrepancy)
+    settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+    _check_combination(settings, discrepancy, weights, orders, null_samples, null_target, deterministic)
+    target, draws, weights = check_input(target, samples, weights, chains)
+    if draws.num_draws < 2:
+        raise ValueError("A test needs at least two draws; got one.")
+    form = discrepancy._test_form(draws, weights, 0 if method == "asymptotic" else num_replicates)
+    if method == "asymptotic":
+        null = _checked_null(null_samples, null_target, target, draws, chains)
+        return _asymptotic_test(rng_key, discrepancy, form, target, draws, null, settings, deterministic=deterministic)
+    wanted = Wanted((None,) if orders is None else tuple(orders), unbiased=method == "multinomial")
+    values, scheme = resampled(rng_key, discrepancy, form, target, draws, weights, settings, wanted)
+    statistic = "U" if wanted.unbiased else "V"
+    labels = (statistic,) if orders is None else tuple(f"{statistic} of order {order}" for order in orders)
+    verdict = _verdict(values, settings.num_rejected)
+    if orders is None:
+        verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
+    return result_of(verdict, scheme, settings, labels)
+
+
+# --- settings ---------------------------------------------------------------------------------------------
+
+
+class Settings(NamedTuple):
+    """What the user has chosen about the test."""
+
+    method: str
+    num_replicates: int
+    alpha: float
+    parameter: float | None
+
+    @classmethod
+    def checked(
+        cls,
+        method: str,
+        num_replicates: int,
+        alpha: float,
+        flip_probability: float | None,
+        block_length: int | None,
+    ) -> "Settings":
+        """Refuse what makes no sense."""
+        check_choice(method, METHODS, "method")
+        num_replicates = check_positive_integer(num_replicates, "num_replicates")
+        if not isinstance(alpha, float | np.floating) or not 0 < alpha < 1:
+            raise ValueError(f"`alpha` is the level of the test, between 0 and 1; got {alpha!r}.")
+        settings = cls(method, num_replicates, float(alpha), None)
+        if settings.num_rejected < 1:
+            raise ValueError(
+                f"With num_replicates={num_replicates} no p-value is below 1/{num_replicates + 1}, so that nothing can "
+                f"be rejected at alpha={alpha:g}; it takes at least {ceil(1 / alpha * (1 - 1e-9)) - 1}."
+            )
+        if flip_probability is not None:
+            _check_belongs("flip_probability", "markov", method)
+            if not 0 < flip_probability <= 0.5:
+                raise ValueError(f"`flip_probability` must be above 0 and at most ½; got {flip_probability!r}.")
+            return settings._replace(parameter=representable(float(flip_probability)))
+        if block_length is not None:
+            _check_belongs("block_length", "block", method)
+            return settings._replace(parameter=check_positive_integer(block_length, "block_length"))
+        return settings
+
+    @property
+    def measures(self) -> bool:
+        """Whether the dependence of the draws has to be measured."""
+        return self.method == "auto" or (self.method in DEPENDENT and self.parameter is None)
+
+    @property
+    def num_rejected(self) -> int:
+        """The observed column is rejected if it is among so many largest of all columns."""
+        # Not one fewer because of rounding, where alpha is one of the attainable p-values.
+        return floor(self.alpha * (1 + self.num_replicates) * (1 + 1e-9))
+
+
+def check_discrepancy(discrepancy: Discrepancy) -> None:
+    """Tell a discrepancy from other things, such as its class."""
+    if not isinstance(discrepancy, Discrepancy):
+        raise TypeError(f"`discrepancy` must be one, such as PSD(order=2); got {discrepancy!r}.")
+
+
+def _check_belongs(option: str, owner: str, method: str) -> None:
+    if method != owner:
+        raise ValueError(f"`{option}` belongs to method={owner!r}; got method={method!r}.")
+
+
+def _check_combination(
+    settings: Settings,
+    discrepancy: Discrepancy,
+    weights: ArrayLike | None,
+    orders: Sequence[int] | None,
+    null_samples: PyTree | None,
+    null_target: Target | None,
+    deterministic: bool,
+) -> None:
+    """What goes with which method, and with which discrepancy."""
+    method = settings.method
+    if method in ("multinomial", "asymptotic"):
+        discrepancy._check_pairs("U-statistic, which this method tests,")
+        if weights is not None:
+            raise ValueError(f"method={method!r} tests the U-statistic, which has no weights; use a sign bootstrap.")
+    if method != "asymptotic":
+        given = {"null_samples": null_samples, "null_target": null_target, "deterministic": deterministic or None}
+        for option, value in given.items():
+            if value is not None:
+                _check_belongs(option, "asymptotic", method)
+    if null_target is not None and null_samples is None:
+        raise ValueError("`null_target` are the scores at `null_samples`, which are missing.")
+    if orders is not None:
+        highest = discrepancy._highest_order
+        if highest is None:
+            raise ValueError(f"`orders` needs features with degrees; {type(discrepancy).__name__} has none.")
+        if method == "asymptotic":
+            raise ValueError("`orders` are compared on common replicates; use a bootstrap, such as method='auto'.")
+        for order in orders:
+            if check_positive_integer(order, "orders") > highest:
+                raise ValueError(f"`orders` reach up to {max(orders)}, the discrepancy only to {highest}.")
+        if len(orders) == 0 or len(set(orders)) < len(orders):
+            raise ValueError(f"`orders` must be different from each other, and at least one; got {orders!r}.")
+
+
+# --- bootstraps -------------------------------------------------------------------------------------------
+
+
+def resampled(
+    rng_key: PRNGKeyArray,
+    discrepancy: Discrepancy,
+    form: Form,
+    target: PyTree,
+    draws: Draws,
+    weights: Float[Array, " draws"] | None,
+    settings: Settings,
+    wanted: Wanted,
+) -> tuple[Float[Array, "statistics columns"], Scheme]:
+    """The wanted statistics and their replicates, by the method that suits the draws; warnings where due."""
+    function = discrepancy._function
+    if settings.measures and is_concrete(draws) and draws.num_draws <= PILOT_DRAWS:
+        # The pilot pass needs all scores, and so does the test.
+        target = scores_of(target, draws)
+    scheme = settle(
+        rng_key, settings.method, settings.parameter, target, draws, form, function,
+        num_replicates=settings.num_replicates, alpha=settings.alpha,
+    )  # fmt: skip
+    values, seen = run(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
+    discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
+    warn(seen, draws, form, method=scheme.method, assumes_independence=scheme.method in INDEPENDENT)
+    warn_of_floor(scheme.floor, settings.alpha, draws.num_draws)
+    return values, scheme
+
+
+class _Verdict(NamedTuple):
+    """The fields of a result that follow from the values alone, statistics along the last axis."""
+
+    statistic: Float[Array, " statistics"]
+    p_value: Float[Array, " statistics"]
+    adjusted_p_value: Float[Array, " statistics"]
+    threshold: Float[Array, " statistics"]
+    reject: Bool[Array, " statistics"]
+    replicates: Float[Array, "replicates statistics"]
+
+
+@partial(jax.jit, static_argnums=1)
+def _verdict(values: Float[Array, "statistics columns"], num_rejected: int) -> _Verdict:
+    p, statistic = pvalues.p_values(values), values[:, 0]
+    adjusted = pvalues.step_down(p)
+    return _Verdict(
+        statistic=statistic,
+        p_value=pvalues.unless_nan(p[:, 0], statistic),
+        adjusted_p_value=pvalues.unless_nan(adjusted, statistic),
+        threshold=pvalues.threshold(values, num_rejected),
+        # In ranks, which are exact. One that is not a number is not rejected.
+        reject=(jnp.round(adjusted * values.shape[1]) <= num_rejected) & ~jnp.isnan(statistic),
+        replicates=values[:, 1:].T,
+    )
+
+
+def result_of(
+    verdict: _Verdict, scheme: Scheme, settings: Settings, labels: tuple[str, ...], parts: GofResult | None = None
+) -> GofResult:
+    """A result with what is known about the method."""
+    return GofResult(
+        **verdict._asdict(),
+        parameter=scheme.parameter,
+        autocorrelation_time=scheme.autocorrelation_time,
+        p_value_floor=max(scheme.floor, 1 / (1 + settings.num_replicates)),
+        parts=parts,
+        method=scheme.method,
+        alpha=settings.alpha,
+        labels=labels,
+    )
+
+
+# --- the asymptotic test ----------------------------------------------------------------------------------
+
+
+def _checked_null(
+    null_samples: PyTree | None, null_target: Target | None, target: PyTree, draws: Draws, chains: bool | None
+) -> tuple[PyTree, Draws] | None:
+    """Draws of the target, and how to score them."""
+    if null_samples is None:
+        return None
+    if null_target is None:
+        if not isinstance(target, LogDensity):
+            raise ValueError("`target` are scores at `samples`; those at `null_samples` are needed as `null_target`.")
+        null_target, null_draws, _ = check_input(target.function, null_samples, None, chains)
+        null_target = target
+    else:
+        null_target, null_draws, _ = check_input(null_target, null_samples, None, chains)
+    if null_draws.structure != draws.structure:
+        raise ValueError("`null_samples` must have the structure, shape and dtype of `samples`, but for their number.")
+    return null_target, null_draws
+
+
+def _asymptotic_test(
+    rng_key: PRNGKeyArray,
+    discrepancy: Discrepancy,
+    form: Form,
+    target: PyTree,
+    draws: Draws,
+    null: tuple[PyTree, Draws] | None,
+    settings: Settings,
+    *,
+    deterministic: bool,
+) -> GofResult:
+    n, function = draws.num_draws, discrepancy._function
+
+    def spectrum_of(target: PyTree, draws: Draws, *, centred: bool) -> Any:
+        count = discrepancy._num_features(draws)
+        spectrum = Spectrum(from_features=count <= draws.num_draws, centred=centred)
+        side = min(count, draws.num_draws)
+        check_fits((side, side), draws.dtype, "The matrix of the spectrum", "Use a bootstrap, or fewer draws.")
+        return run(null_spectrum, target, draws, form, spectrum, function=function)
+
+    u, omega, seen = spectrum_of(target, draws, centred=True)
+    if null is not None:
+        _, omega, _ = spectrum_of(*null, centred=False)
+    discrepancy._finite(jnp.append(omega, u), target, draws, "The statistic or its null distribution")
+    warn(seen, draws, form, method="asymptotic", assumes_independence=True)
+    if not deterministic:
+        replicates = simulate(rng_key, omega, settings.num_replicates) / n
+        verdict = _verdict(jnp.append(u, replicates)[None], settings.num_rejected)
+        return _asymptotic_result(jax.tree.map(lambda leaf: leaf[..., 0], verdict), settings.alpha)
+    if not is_concrete(u, omega):
+        raise ValueError("`deterministic=True` computes on the host and cannot be traced; simulate inside `jit`.")
+    weights = np.asarray(omega, np.float64)
+    mean = float(weights.sum())
+    p = chisquare.survival(n * float(u) + mean, weights)
+    critical = (chisquare.critical_value(settings.alpha, weights) - mean) / n
+    # In double precision: single precision has no numbers for the smallest.
+    numbers = map(np.asarray, (float(u), p, p, critical, p <= settings.alpha, np.zeros(0)))
+    return _asymptotic_result(_Verdict(*numbers), settings.alpha)
+
+
+def _asymptotic_result(verdict: _Verdict, alpha: float) -> GofResult:
+    smallest = 1 / (1 + len(verdict.replicates)) if len(verdict.replicates) else 0.0
+    known = {"parameter": None, "autocorrelation_time": None, "p_value_floor": smallest}
+    return GofResult(**verdict._asdict(), **known, method="asymptotic", alpha=alpha, labels=("U",))

@@ -1,0 +1,50 @@
+"""From a statistic and its replicates to p-values, also for several statistics at once.
+
+Values come as a matrix with a row for each statistic; its first column is the observed one, the others are
+replicates. Under the null hypothesis the columns are exchangeable, so that the p-value of the observed column
+is its rank among all of them: (1 + #{replicates ≥ statistic}) / (1 + m).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Values = Float[Array, "statistics columns"]
+
+
+def p_values(values: Values) -> Values:
+    """The p-value of every column among all columns; the first is the observed one."""
+
+    def ranked(row: Float[Array, " columns"]) -> Float[Array, " columns"]:
+        smaller = jnp.searchsorted(jnp.sort(row), row, side="left")
+        return ((len(row) - smaller) / len(row)).astype(row.dtype)
+
+    return jax.vmap(ranked)(values)
+
+
+def step_down(p: Values) -> Float[Array, " statistics"]:
+    """Adjust the observed p-values for their number, by the joint distribution of all (Westfall and Young, 1993).
+
+    The smallest is compared with the smallest of each replicate, the second smallest with the smallest that
+    leaves out the first statistic, and so on; none may undercut one before it.
+    """
+    order = jnp.argsort(p[:, 0])
+    p = p[order]
+    smallest_of_rest = jax.lax.cummin(p, axis=0, reverse=True)
+    adjusted = jax.lax.cummax((smallest_of_rest <= p[:, :1]).mean(axis=1, dtype=p.dtype), axis=0)
+    return jnp.zeros_like(adjusted).at[order].set(adjusted)
+
+
+def smallest(p: Values) -> Float[Array, " columns"]:
+    """−log₁₀ of each column's smallest p-value: one statistic that is large when any of them is."""
+    return -jnp.log10(p.min(axis=0))
+
+
+def threshold(values: Values, rejected: int) -> Float[Array, " statistics"]:
+    """The value that must be exceeded to be among the `rejected` largest of all columns."""
+    return -jnp.sort(-values[:, 1:], axis=1)[:, rejected - 1]
+
+
+def unless_nan(p: Array, statistic: Array) -> Array:
+    """A statistic that is not a number has no p-value; compared with replicates, it would seem significant."""
+    return jnp.where(jnp.isnan(statistic), jnp.nan, p)

@@ -1,0 +1,113 @@
+"""What is seen on the way through the draws of a test, and may be worth a warning."""
+
+import warnings
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxpsd._checks import is_concrete
+from jaxpsd._discrepancy import Form, extremes, share_of_few, warn_of_heavy_tails
+from jaxpsd._draws import Draws
+from jaxpsd._types import Block, PyTree, Scalar
+
+# Raw monomials of coordinates whose standard deviations differ more than this look at the widest ones only.
+_LARGEST_SCALE_RATIO = 10
+
+# How often independent draws shall bring a warning; and a correlation of successive draws that does no harm.
+_FALSE_ALARM, _HARMLESS = 1e-4, 0.05
+
+# Where warnings point to: past `_warn_…`, `warn` and whoever calls it for the public function.
+_USER = 5
+
+
+class DependentDrawsWarning(UserWarning):
+    """Draws are too dependent for the test that was made of them."""
+
+
+class ScalesWarning(UserWarning):
+    """Coordinates have such different scales that some hardly count."""
+
+
+class Watched(NamedTuple):
+    """What was seen.
+
+    few_share
+        About what share of Σ‖τ‖² a few draws have.
+    scales
+        Standard deviation of each coordinate.
+    lag_one
+        Correlation of successive draws: of each score s_i and of each x_i s_i.
+    """
+
+    few_share: Scalar
+    scales: Float[Array, " dim"]
+    lag_one: Float[Array, " twice_dim"]
+
+
+def watch(
+    form: Form, x: Block, s: Block, weights: Float[Array, " block"] | None, num_draws: int
+) -> tuple[PyTree, Float[Array, " few"]]:
+    """What a block adds to the sums, and its most extreme draws, which are stacked."""
+    extremeness, largest = extremes(form, x, s, weights, num_draws)
+    # Within blocks: an offset that all draws share then costs no digits, and a drift shows all the same.
+    u = jnp.concatenate([x, s, x * s], axis=1)
+    u = u - u.mean(axis=0, keepdims=True)
+    return (extremeness, (u**2).sum(axis=0), (u[1:] * u[:-1]).sum(axis=0)), largest
+
+
+def watched(sums: PyTree, largest: Array, num_draws: int) -> Watched:
+    """From the sums over all blocks to what is to be judged."""
+    extremeness, squares, products = sums
+    dim = len(squares) // 3
+    lag_one = jnp.where(squares > 0, products / jnp.where(squares > 0, squares, 1), 0)
+    return Watched(share_of_few(largest, extremeness), jnp.sqrt(squares[:dim] / num_draws), lag_one[dim:])
+
+
+def warn(seen: Watched, draws: Draws, form: Form, *, method: str, assumes_independence: bool) -> None:
+    """Say what makes a test doubtful."""
+    if not is_concrete(seen):
+        return
+    warn_of_heavy_tails(seen.few_share, draws, stacklevel=_USER)
+    if assumes_independence:
+        _warn_of_dependence(seen, draws, method)
+    if form.depends_on_scales and form.transform is None:
+        _warn_of_scales(seen, draws)
+
+
+def _warn_of_dependence(seen: Watched, draws: Draws, method: str) -> None:
+    largest = float(seen.lag_one.max())
+    by_chance = NormalDist().inv_cdf(1 - _FALSE_ALARM / len(seen.lag_one)) / draws.num_draws**0.5
+    if largest > max(by_chance, _HARMLESS):
+        warnings.warn(
+            f"Successive draws are correlated (up to {largest:.2f}), but method={method!r} takes them as independent "
+            "and will reject correct draws too often. Use method='auto' or 'markov', and pass chains as "
+            "(chains, draws, dim).",
+            DependentDrawsWarning,
+            stacklevel=_USER,
+        )
+
+
+def _warn_of_scales(seen: Watched, draws: Draws) -> None:
+    scales = np.asarray(seen.scales)
+    if scales.max() > _LARGEST_SCALE_RATIO * scales.min():
+        narrow, wide = (draws.coordinate(int(index)) for index in (scales.argmin(), scales.argmax()))
+        warnings.warn(
+            f"The scales of coordinates differ: {wide} has standard deviation {scales.max():.3g}, {narrow} has "
+            f"{scales.min():.3g}. Raw monomials hardly see errors of the narrow ones; use transform='standardize'.",
+            ScalesWarning,
+            stacklevel=_USER,
+        )
+
+
+def warn_of_floor(floor: float, alpha: float, num_draws: int) -> None:
+    """Say that no p-value can be small enough."""
+    if floor > alpha:
+        warnings.warn(
+            f"{num_draws:,} draws are so dependent that with probability {floor:.2g} all signs of a replicate agree: "
+            f"no p-value is smaller, and nothing can be rejected at {alpha:g}. Draw longer chains, or more of them.",
+            DependentDrawsWarning,
+            stacklevel=_USER - 1,
+        )

@@ -23,15 +23,19 @@ _asymptotic     the limiting distribution of the U-statistic
 _chisquare      weighted sums of χ² variables
 _pvalues        from a statistic and its replicates to p-values
 _gof            goodness-of-fit tests
+_adaptive       one test that chooses its order
+_stream         draws that come in batches
 cli             the command line
 """
 
+from jaxpsd._adaptive import adaptive_test
 from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning
 from jaxpsd._functions import SteinDiscrepancy
 from jaxpsd._gof import GofResult, gof_test
 from jaxpsd._operator import stein_operator
 from jaxpsd._psd import PSD
 from jaxpsd._score import score
+from jaxpsd._stream import Stream, stream
 from jaxpsd._transform import Affine
 from jaxpsd._watch import DependentDrawsWarning, ScalesWarning
 
@@ -46,7 +50,10 @@ __all__ = [
     "HeavyTailsWarning",
     "ScalesWarning",
     "SteinDiscrepancy",
+    "Stream",
+    "adaptive_test",
     "gof_test",
     "score",
     "stein_operator",
+    "stream",
 ]

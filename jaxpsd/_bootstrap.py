@@ -86,8 +86,23 @@ def bootstrap(
 def _from_features(
     scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Counts, wanted: Wanted
 ) -> tuple[Float[Array, "statistics columns"], Watched]:
-    n = num_draws(arrays)
     x, _ = jax.eval_shape(scorer, arrays)
+    carry = multipliers.start()
+    sums, seen, _ = accumulate(scorer, arrays, form, weights, multipliers, wanted, carry)
+    return statistics(form, wanted, sums, len(x), x.shape[1], weighted=weights is not None), seen
+
+
+def accumulate(
+    scorer: Scorer,
+    arrays: PyTree,
+    form: Form,
+    weights: Weights,
+    multipliers: Signs | Counts,
+    wanted: Wanted,
+    carry: PyTree,
+) -> tuple[Sums, Watched, PyTree]:
+    """Sums over all draws; and what the multipliers hand on to the draws that follow."""
+    n = num_draws(arrays)
 
     def on_block(
         span: Span, carry: PyTree, block: PyTree, block_weights: Float[Array, " block"] | None
@@ -95,22 +110,22 @@ def _from_features(
         x, s = scorer(block)
         v, carry = multipliers.of_block(span, len(x), carry, x.dtype)
         seen, largest = watch(form, x, s, block_weights, n)
-        return carry, (block_sums(form, wanted, x, s, block_weights, v), seen), largest
+        return carry, (_block_sums(form, wanted, x, s, block_weights, v), seen), largest
 
-    length = features_block_length(form, x, multipliers.num_replicates)
-    carry = multipliers.start()
-    _, (sums, seen), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
-    return statistics(form, wanted, sums, n, x.shape[1], weighted=weights is not None), watched(seen, largest, n)
+    x, _ = jax.eval_shape(scorer, arrays)
+    length = _block_length(form, x, multipliers.num_replicates)
+    carry, (sums, seen), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
+    return sums, watched(seen, largest, n), carry
 
 
-def features_block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
+def _block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
     """Draws to work on at a time."""
     row_bytes = (1 + num_replicates) * x.dtype.itemsize
     longest = min(block_length(len(x), form.working_bytes(x)), block_length(len(x), row_bytes, _MULTIPLIER_BYTES))
     return block_length(len(x), 1, longest, given=form.block_size)
 
 
-def block_sums(
+def _block_sums(
     form: Form, wanted: Wanted, x: Block, s: Block, weights: Float[Array, " block"] | None, multipliers: Multipliers
 ) -> Sums:
     """What a block of draws adds to the sums."""

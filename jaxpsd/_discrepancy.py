@@ -152,6 +152,13 @@ class Discrepancy(ABC):
         """As `_form`, for a test that needs so many replicates of the statistic as well."""
         return self._form(draws, weights)
 
+    def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
+        """As `_test_form`, before any draw is known but the structure of them all: from features."""
+        form = self._test_form(draws, None, num_replicates)
+        if form.is_pairwise:
+            raise ValueError(f"{type(self).__name__} sums over pairs of draws, which cannot be streamed.")
+        return form
+
     @property
     def _highest_order(self) -> int | None:
         """The degree of the features that come last, where they have degrees."""

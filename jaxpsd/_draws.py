@@ -90,6 +90,11 @@ class Structure(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
 
+    @property
+    def dim(self) -> int:
+        """Coordinates of one position."""
+        return sum(prod(shape) for shape in self.shapes)
+
     def unravel(self, flat: Float[Array, " dim"]) -> PyTree:
         """Give the coordinates of one draw their structure back."""
         ends = np.cumsum([prod(shape) for shape in self.shapes])[:-1]

@@ -198,14 +198,9 @@ def gof_test(
     if method == "asymptotic":
         null = _checked_null(null_samples, null_target, target, draws, chains)
         return _asymptotic_test(rng_key, discrepancy, form, target, draws, null, settings, deterministic=deterministic)
-    wanted = Wanted((None,) if orders is None else tuple(orders), unbiased=method == "multinomial")
+    wanted = wanted_of(orders, unbiased=method == "multinomial")
     values, scheme = resampled(rng_key, discrepancy, form, target, draws, weights, settings, wanted)
-    statistic = "U" if wanted.unbiased else "V"
-    labels = (statistic,) if orders is None else tuple(f"{statistic} of order {order}" for order in orders)
-    verdict = _verdict(values, settings.num_rejected)
-    if orders is None:
-        verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
-    return result_of(verdict, scheme, settings, labels)
+    return result_of(values, scheme, settings, labels_of(wanted))
 
 
 # --- settings ---------------------------------------------------------------------------------------------
@@ -294,17 +289,34 @@ def _check_combination(
                 _check_belongs(option, "asymptotic", method)
     if null_target is not None and null_samples is None:
         raise ValueError("`null_target` are the scores at `null_samples`, which are missing.")
-    if orders is not None:
-        highest = discrepancy._highest_order
-        if highest is None:
-            raise ValueError(f"`orders` needs features with degrees; {type(discrepancy).__name__} has none.")
-        if method == "asymptotic":
-            raise ValueError("`orders` are compared on common replicates; use a bootstrap, such as method='auto'.")
-        for order in orders:
-            if check_positive_integer(order, "orders") > highest:
-                raise ValueError(f"`orders` reach up to {max(orders)}, the discrepancy only to {highest}.")
-        if len(orders) == 0 or len(set(orders)) < len(orders):
-            raise ValueError(f"`orders` must be different from each other, and at least one; got {orders!r}.")
+    if orders is not None and method == "asymptotic":
+        raise ValueError("`orders` are compared on common replicates; use a bootstrap, such as method='auto'.")
+    check_orders(orders, discrepancy)
+
+
+def check_orders(orders: Sequence[int] | None, discrepancy: Discrepancy) -> None:
+    """Orders at which the discrepancy can be tested."""
+    if orders is None:
+        return
+    highest = discrepancy._highest_order
+    if highest is None:
+        raise ValueError(f"`orders` needs features with degrees; {type(discrepancy).__name__} has none.")
+    for order in orders:
+        if check_positive_integer(order, "orders") > highest:
+            raise ValueError(f"`orders` reach up to {max(orders)}, the discrepancy only to {highest}.")
+    if len(orders) == 0 or len(set(orders)) < len(orders):
+        raise ValueError(f"`orders` must be different from each other, and at least one; got {orders!r}.")
+
+
+def wanted_of(orders: Sequence[int] | None, *, unbiased: bool = False) -> Wanted:
+    """The statistics that the user has asked for."""
+    return Wanted((None,) if orders is None else tuple(orders), unbiased=unbiased)
+
+
+def labels_of(wanted: Wanted) -> tuple[str, ...]:
+    """A name for each statistic."""
+    statistic = "U" if wanted.unbiased else "V"
+    return tuple(statistic if order is None else f"{statistic} of order {order}" for order in wanted.orders)
 
 
 # --- bootstraps -------------------------------------------------------------------------------------------
@@ -363,14 +375,21 @@ def _verdict(values: Float[Array, "statistics columns"], num_rejected: int) -> _
 
 
 def result_of(
-    verdict: _Verdict, scheme: Scheme, settings: Settings, labels: tuple[str, ...], parts: GofResult | None = None
+    values: Float[Array, "statistics columns"],
+    scheme: Scheme,
+    settings: Settings,
+    labels: tuple[str, ...],
+    parts: GofResult | None = None,
 ) -> GofResult:
-    """A result with what is known about the method."""
+    """From a statistic, or several, and their replicates to a result."""
+    verdict = _verdict(values, settings.num_rejected)
+    if len(labels) == 1:
+        verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
     return GofResult(
         **verdict._asdict(),
         parameter=scheme.parameter,
         autocorrelation_time=scheme.autocorrelation_time,
-        p_value_floor=max(scheme.floor, 1 / (1 + settings.num_replicates)),
+        p_value_floor=jnp.maximum(scheme.floor, 1 / values.shape[1]),
         parts=parts,
         method=scheme.method,
         alpha=settings.alpha,
@@ -426,20 +445,25 @@ def _asymptotic_test(
     warn(seen, draws, form, method="asymptotic", assumes_independence=True)
     if not deterministic:
         replicates = simulate(rng_key, omega, settings.num_replicates) / n
-        verdict = _verdict(jnp.append(u, replicates)[None], settings.num_rejected)
-        return _asymptotic_result(jax.tree.map(lambda leaf: leaf[..., 0], verdict), settings.alpha)
+        scheme = Scheme("asymptotic", None, None, None, 0.0)
+        return result_of(jnp.append(u, replicates)[None], scheme, settings, ("U",))
     if not is_concrete(u, omega):
         raise ValueError("`deterministic=True` computes on the host and cannot be traced; simulate inside `jit`.")
     weights = np.asarray(omega, np.float64)
     mean = float(weights.sum())
-    p = chisquare.survival(n * float(u) + mean, weights)
-    critical = (chisquare.critical_value(settings.alpha, weights) - mean) / n
-    # In double precision: single precision has no numbers for the smallest.
-    numbers = map(np.asarray, (float(u), p, p, critical, p <= settings.alpha, np.zeros(0)))
-    return _asymptotic_result(_Verdict(*numbers), settings.alpha)
-
-
-def _asymptotic_result(verdict: _Verdict, alpha: float) -> GofResult:
-    smallest = 1 / (1 + len(verdict.replicates)) if len(verdict.replicates) else 0.0
-    known = {"parameter": None, "autocorrelation_time": None, "p_value_floor": smallest}
-    return GofResult(**verdict._asdict(), **known, method="asymptotic", alpha=alpha, labels=("U",))
+    p = np.asarray(chisquare.survival(n * float(u) + mean, weights))
+    # In double precision: single precision has no numbers for the smallest p-values.
+    return GofResult(
+        statistic=u,
+        p_value=p,
+        adjusted_p_value=p,
+        threshold=np.asarray((chisquare.critical_value(settings.alpha, weights) - mean) / n),
+        reject=np.asarray(p <= settings.alpha),
+        replicates=np.zeros(0),
+        parameter=None,
+        autocorrelation_time=None,
+        p_value_floor=np.asarray(0.0),
+        method="asymptotic",
+        alpha=settings.alpha,
+        labels=("U",),
+    )

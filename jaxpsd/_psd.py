@@ -35,7 +35,7 @@ from jaxpsd._discrepancy import (
 )
 from jaxpsd._draws import Draws
 from jaxpsd._score import Scorer
-from jaxpsd._transform import Affine, Transform, check_transform, resolve
+from jaxpsd._transform import Affine, Rule, Transform, check_transform, resolve
 from jaxpsd._types import Block, PyTree, Scalar
 
 _SETTINGS = ["order", "interactions", "norm", "form", "block_size"]
@@ -151,6 +151,16 @@ class PSD(Discrepancy):
         per_degree = settings["multiplier"].shape == (self.order,)
         form = self._choose_form(draws, per_degree=per_degree, num_replicates=num_replicates)
         return _KernelSums(**settings) if form == "dual" else _FeatureSums(**settings, norm=self.norm)
+
+    def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
+        if isinstance(check_transform(self.transform), Rule):
+            raise ValueError(
+                f"transform={self.transform!r} is chosen by all draws, which a stream has not seen; fit it to some of "
+                "them, such as a warm-up, with `Affine.fit`."
+            )
+        if self.form == "dual":
+            raise ValueError("The dual form sums over pairs of draws, which cannot be streamed; use form='primal'.")
+        return replace(self, form="primal")._test_form(draws, None, num_replicates)
 
     def _form_settings(self, draws: Draws, weights: Float[Array, " draws"] | None) -> dict[str, Any]:
         return {

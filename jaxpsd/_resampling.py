@@ -16,7 +16,7 @@ from jaxpsd._blocks import MEMORY_BUDGET
 from jaxpsd._checks import is_concrete, readable_bytes
 from jaxpsd._discrepancy import Form
 from jaxpsd._draws import Draws
-from jaxpsd._signs import Multinomial, Signs, key_of_bits, representable
+from jaxpsd._signs import Multinomial, Place, Signs, key_of_bits, representable
 from jaxpsd._types import PyTree
 
 INDEPENDENT, DEPENDENT = ("rademacher", "multinomial"), ("markov", "block")
@@ -75,7 +75,7 @@ def settle(
         time, is_dependent = measure_dependence(target, draws, form, function)
         if method == "auto":
             method = "markov" if is_dependent else "rademacher"
-            if is_dependent and _floor("markov", _flip_probability(n, time), n, chains) > alpha:
+            if is_dependent and floor_of("markov", _flip_probability(n, time), n, chains) > alpha:
                 method = "block"
         if method == "markov":
             parameter = _flip_probability(n, time)
@@ -89,15 +89,21 @@ def settle(
                 "may take. Use method='rademacher', which takes memory for none, or fewer replicates."
             )
         return Scheme(method, Multinomial(rng_key, num_replicates), None, time, 0.0)
-    signs = Signs(
+    signs = signs_of(rng_key, method, parameter, chain, num_replicates)
+    return Scheme(method, signs, parameter, time, floor_of(method, parameter, n, chains))
+
+
+def signs_of(rng_key: PRNGKeyArray, method: str, parameter: float | None, chain: int, num_replicates: int) -> Signs:
+    """Signs by a method whose parameter is known, for chains of a given length."""
+    return Signs(
         key=key_of_bits(rng_key),
         change=jnp.asarray(parameter if method == "markov" else 0.5, jnp.float32),
         block=jnp.asarray(parameter if method == "block" else 1, jnp.int32),
         chain=jnp.asarray(chain, jnp.int32),
+        origin=Place.at(0),
         kind=method,
         num_replicates=num_replicates,
     )
-    return Scheme(method, signs, parameter, time, _floor(method, parameter, n, chains))
 
 
 def _flip_probability(num_draws: int, time: float) -> float:
@@ -113,10 +119,11 @@ def _block_length(num_draws: int, chains: int, time: float, alpha: float) -> int
     return max(1, min(longest, round(1 / _flip_probability(num_draws, time))))
 
 
-def _floor(method: str, parameter: float | None, num_draws: int, chains: int) -> float:
+def floor_of(method: str, parameter: float | None, num_draws: Any, chains: int) -> Any:
     """Probability that all draws of a replicate have one sign; it then equals the observed statistic."""
     if method == "rademacher" or parameter is None:
         return 2.0 ** (1 - num_draws)
     if method == "markov":
         return (1 - parameter) ** (num_draws - chains) * 2.0 ** (1 - chains)
-    return 2.0 ** (1 - chains * ceil(num_draws / chains / parameter))
+    blocks = chains * -(-num_draws / chains // parameter)
+    return 2.0 ** (1 - blocks)

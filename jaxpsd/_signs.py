@@ -46,6 +46,17 @@ class Place(NamedTuple):
     bit: UInt32[Array, ""]
     phase: Int[Array, ""]
 
+    @classmethod
+    def at(cls, index: int, phase: int = 0) -> "Place":
+        """The place of draw number `index`, which may exceed what an array's integers hold."""
+        word, bit = divmod(index, WORD)
+        return cls(jnp.asarray(word, jnp.uint32), jnp.asarray(bit, jnp.uint32), jnp.asarray(phase, jnp.int32))
+
+    def after(self, length: Int[Array, ""] | int, chain: Int[Array, ""]) -> "Place":
+        """The place so many draws further on, where chains of a given length follow one another."""
+        bit = self.bit + jnp.asarray(length).astype(jnp.uint32)
+        return Place(self.word + bit // WORD, bit % WORD, (self.phase + length) % chain)
+
 
 def key_of_bits(rng_key: PRNGKeyArray) -> PRNGKeyArray:
     """A key whose random words do not depend on how many keys are used at once, as some kinds of keys do."""
@@ -61,7 +72,7 @@ def representable(probability: float) -> float:
 
 @partial(
     register_dataclass,
-    data_fields=["key", "change", "block", "chain"],
+    data_fields=["key", "change", "block", "chain", "origin"],
     meta_fields=["kind", "num_replicates"],
 )
 @dataclass(frozen=True)
@@ -76,6 +87,8 @@ class Signs:
         Draws in a block of equal signs.
     chain
         Draws in a chain.
+    origin
+        The place of the first draw.
     kind
         "rademacher", "markov" or "block".
     """
@@ -84,13 +97,9 @@ class Signs:
     change: Scalar
     block: Int[Array, ""]
     chain: Int[Array, ""]
+    origin: Place
     kind: str
     num_replicates: int
-
-    def place(self, index: Int[Array, ""]) -> Place:
-        """Where the draw with this index is, if draws are counted from the start of the first chain."""
-        index = jnp.asarray(index)
-        return Place((index // WORD).astype(jnp.uint32), (index % WORD).astype(jnp.uint32), index % self.chain)
 
     def words(self, place: Place, length: int, before: Parity, seen: Int[Array, ""] | int = 0) -> tuple[Words, Parity]:
         """Signs of `length` draws from a place on, given the signs of the draw before; and those of the last draw.
@@ -118,12 +127,12 @@ class Signs:
 
     def of_block(self, span: Span, length: int, before: Parity, dtype: jnp.dtype) -> tuple[Multipliers, Parity]:
         """Multipliers of a block of draws, a column of ones first."""
-        words, last = self.words(self.place(span.start), length, before, span.fresh - span.start)
+        words, last = self.words(self.origin.after(span.start, self.chain), length, before, span.fresh - span.start)
         return unpacked(words, length, dtype), last
 
     def prepared(self, num_draws: int) -> "PackedSigns":
         """The signs of all draws, in memory: a bit each."""
-        words, _ = self.words(self.place(jnp.asarray(0)), num_draws, self.start())
+        words, _ = self.words(self.origin, num_draws, self.start())
         return PackedSigns(jnp.pad(words, ((0, 1), (0, 0))))
 
 

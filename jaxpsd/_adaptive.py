@@ -1,0 +1,93 @@
+"""One test for whatever is wrong, so that no order has to be chosen.
+
+High orders drown errors of low moments, low orders are blind to tails, and a sum over all features dilutes an
+error of one. The adaptive test takes the most significant of three statistics: V of order 1 for means, V of the
+highest order for tails, and the largest standardised mean feature up to degree 2 for single moments. Each
+replicate goes through the same, so that the smallest p-value is compared with smallest p-values.
+"""
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import PRNGKeyArray
+
+from jaxpsd import _pvalues as pvalues
+from jaxpsd._bootstrap import Wanted
+from jaxpsd._checks import check_choice, check_positive_integer
+from jaxpsd._discrepancy import check_input
+from jaxpsd._gof import METHODS, GofResult, Settings, labels_of, resampled, result_of
+from jaxpsd._psd import PSD
+from jaxpsd._transform import Transform
+from jaxpsd._types import PyTree, Target
+
+
+def adaptive_test(
+    rng_key: PRNGKeyArray,
+    target: Target,
+    samples: PyTree,
+    *,
+    method: str = "auto",
+    num_replicates: int = 1000,
+    alpha: float = 0.05,
+    order: int = 4,
+    interactions: bool = True,
+    transform: Transform | str = "standardize",
+    weights: ArrayLike | None = None,
+    flip_probability: float | None = None,
+    block_length: int | None = None,
+    chains: bool | None = None,
+) -> GofResult:
+    """Test whether the draws could come from the target, without choosing a polynomial order.
+
+    Parameters
+    ----------
+    rng_key, target, samples, method, num_replicates, alpha, weights, flip_probability, block_length, chains
+        As in `gof_test`; every bootstrap will do.
+    order
+        The highest order to look at.
+    interactions
+        Whether to look at products of different coordinates.
+    transform
+        Coordinates to test in, as for `PSD`: standardised ones unless told otherwise.
+
+    Returns
+    -------
+    GofResult
+        `statistic` is −log₁₀ of the smallest of several p-values, `p_value` is calibrated for having chosen it, and
+        `parts` has each of the statistics with its own.
+
+    Notes
+    -----
+    The level is right where that of order `order` is: in one dimension order 4 rejects correct draws somewhat too
+    often, because its features have heavy tails.
+
+    Examples
+    --------
+    Tails that are too light, means and variances right:
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = jax.random.uniform(jax.random.key(0), (1000, 3), minval=-(3**0.5), maxval=3**0.5)
+    >>> result = jaxpsd.adaptive_test(jax.random.key(1), logdensity, samples)
+    >>> bool(result.reject)
+    True
+    >>> dict(zip(result.parts.labels, result.parts.reject.tolist()))
+    {'V of order 1': False, 'V of order 4': True, 'maximum of order 2': False}
+    """
+    check_choice(method, METHODS[:-1], "method")
+    settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+    order = check_positive_integer(order, "order")
+    psd = PSD(order, interactions=interactions, transform=transform)
+    target, draws, weights = check_input(target, samples, weights, chains)
+    if draws.num_draws < 2:
+        raise ValueError("A test needs at least two draws; got one.")
+    wanted = Wanted((1, order) if order > 1 else (1,), unbiased=method == "multinomial", maximum=min(order, 2))
+    form = psd._test_form(draws, weights, num_replicates)
+    values, scheme = resampled(rng_key, psd, form, target, draws, weights, settings, wanted)
+    parts = result_of(values, scheme, settings, (*labels_of(wanted), f"maximum of order {wanted.maximum}"))
+    smallest = pvalues.smallest(pvalues.p_values(values))
+    # The logarithm hides that a statistic is not a number.
+    smallest = jnp.where(jnp.isnan(values[:, 0]).any(), jnp.nan, smallest)
+    return result_of(smallest[None], scheme, settings, ("−log₁₀ of the smallest p",), parts)

@@ -1,0 +1,279 @@
+"""A discrepancy, or a test, of draws that come in batches, in memory that does not grow with their number."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import register_dataclass
+from jaxtyping import PRNGKeyArray
+
+from jaxpsd._blocks import compensated_add
+from jaxpsd._bootstrap import Sums, Wanted, accumulate, statistics
+from jaxpsd._checks import check_choice, check_samples, is_concrete
+from jaxpsd._discrepancy import Discrepancy, Form, check_input, in_coordinates_of
+from jaxpsd._draws import Structure
+from jaxpsd._gof import GofResult, Settings, check_discrepancy, check_orders, labels_of, result_of, wanted_of
+from jaxpsd._resampling import Scheme, floor_of, signs_of
+from jaxpsd._score import Scorer, run
+from jaxpsd._signs import WORD, Parity, Place, Signs
+from jaxpsd._types import PyTree, Scalar, Target
+
+# A stream's chain has no end that is known. Signs are drawn anew after so many draws, which changes nothing.
+_ENDLESS = 2**30
+
+# What a place can number.
+_MOST_DRAWS = WORD * 2**32
+
+_METHODS = ("rademacher", "markov", "block")
+
+
+@partial(
+    register_dataclass,
+    data_fields=["sums", "excess", "count", "begin", "end", "signs", "last", "form"],
+    meta_fields=["structure"],
+)
+@dataclass(frozen=True, kw_only=True)
+class StreamState:
+    """Sums over the draws seen so far.
+
+    sums, excess
+        Of features times signs, and what rounding has added to them too much.
+    count
+        How many draws there are, as a place counts them.
+    begin, end
+        The places of the first draw and of the next to come.
+    signs
+        The signs of all draws.
+    last
+        The sign of the last draw in each replicate.
+    form
+        How features are computed.
+    structure
+        What a position looks like.
+    """
+
+    sums: Sums
+    excess: Sums
+    count: Place
+    begin: Place
+    end: Place
+    signs: Signs
+    last: Parity
+    form: Form
+    structure: Structure
+
+
+class Stream(NamedTuple):
+    """Functions that carry a state along, like those of an optax transformation.
+
+    init(rng_key, position, start=0, chain_start=None)
+        The state before any draw. `position` is one position, for its structure. Draws are numbered from `start`;
+        a piece of a chain that began earlier has `chain_start` below `start`.
+    update(state, target, samples)
+        The state after a batch of draws, an array (draws, dim) or a pytree with a leading axis.
+    merge(first, second)
+        The state of both pieces together; the second starts where the first ends, or later.
+    result(state)
+        √V for a stream without replicates, else a `GofResult`.
+    """
+
+    init: Callable[..., StreamState]
+    update: Callable[[StreamState, Target, PyTree], StreamState]
+    merge: Callable[[StreamState, StreamState], StreamState]
+    result: Callable[[StreamState], Scalar | GofResult]
+
+
+def stream(
+    discrepancy: Discrepancy,
+    num_replicates: int = 0,
+    *,
+    method: str = "rademacher",
+    alpha: float = 0.05,
+    orders: Sequence[int] | None = None,
+    flip_probability: float | None = None,
+    block_length: int | None = None,
+) -> Stream:
+    """Compute a discrepancy, or a test, while draws are still coming.
+
+    The state has the size of the features times the replicates, whatever the number of draws. Batches of any size,
+    pieces merged in any grouping, and all draws in one call of `gof_test` with the same key give the same result,
+    up to rounding.
+
+    Parameters
+    ----------
+    discrepancy
+        What to compute. Its transform is None or an `Affine`: others need all draws first.
+    num_replicates
+        Replicates for a test; none for the value alone.
+    method
+        "rademacher" for independent draws; "markov" or "block", with its parameter, for dependent ones.
+    alpha, orders, flip_probability, block_length
+        As in `gof_test`.
+
+    Returns
+    -------
+    Stream
+        The functions `init`, `update`, `merge` and `result`.
+
+    Examples
+    --------
+    Inside a sampler's own loop, so that no draw is kept:
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> init, update, merge, result = jaxpsd.stream(jaxpsd.PSD(2), num_replicates=200)
+    >>> key = jax.random.key(0)
+    >>> def step(state, key):
+    ...     draw = jax.random.normal(key, (1, 3))
+    ...     return update(state, logdensity, draw), None
+    >>> state, _ = jax.lax.scan(step, init(key, jnp.zeros(3)), jax.random.split(key, 1000))
+    >>> bool(result(state).reject)
+    False
+    """
+    check_discrepancy(discrepancy)
+    check_choice(method, _METHODS, "method")
+    check_orders(orders, discrepancy)
+    wanted = wanted_of(orders)
+    if num_replicates == 0:
+        settings = None
+        if orders is not None:
+            raise ValueError("`orders` are compared on replicates; a stream of the value alone has none.")
+    else:
+        settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+        if settings.measures:
+            raise ValueError(
+                f"A stream cannot measure the autocorrelation time of draws it has not seen; method={method!r} needs "
+                f"{'`flip_probability`' if method == 'markov' else '`block_length`'}."
+            )
+
+    def init(rng_key: PRNGKeyArray, position: PyTree, start: int = 0, chain_start: int | None = None) -> StreamState:
+        """The state before any draw."""
+        return _empty(discrepancy, settings, wanted, rng_key, position, start, chain_start)
+
+    def update(state: StreamState, target: Target, samples: PyTree) -> StreamState:
+        """The state after a batch of draws."""
+        target, draws, _ = check_input(target, samples, None, None)
+        if draws.structure != state.structure:
+            raise ValueError("`samples` must be a batch of positions like the one given to `init`.")
+        added, last = run(
+            _batch, target, draws, state.form, state.signs, state.end, state.last, wanted,
+            function=discrepancy._function,
+        )  # fmt: skip
+        discrepancy._finite(added.z, target, draws, "A sum of Stein features")
+        n = draws.num_draws
+        sums, excess = compensated_add((state.sums, state.excess), added)
+        end, count = state.end.after(n, state.signs.chain), state.count.after(n, state.signs.chain)
+        return replace(state, sums=sums, excess=excess, count=count, end=end, last=last)
+
+    def result(state: StreamState) -> Scalar | GofResult:
+        """√V, or the test."""
+        n = state.count.word.astype(state.sums.z.dtype) * WORD + state.count.bit
+        if is_concrete(n) and n == 0:
+            raise ValueError("This stream has seen no draws.")
+        values = statistics(state.form, wanted, state.sums, n, state.structure.dim)
+        if settings is None:
+            return jnp.sqrt(values[0, 0])
+        floor = floor_of(method, settings.parameter, n, 1)
+        scheme = Scheme(method, state.signs, settings.parameter, None, floor)
+        return result_of(values, scheme, settings, labels_of(wanted))
+
+    return Stream(init, update, _merge, result)
+
+
+def _empty(
+    discrepancy: Discrepancy,
+    settings: Settings | None,
+    wanted: Wanted,
+    rng_key: PRNGKeyArray,
+    position: PyTree,
+    start: int,
+    chain_start: int | None,
+) -> StreamState:
+    chain_start = start if chain_start is None else chain_start
+    if not 0 <= chain_start <= start < _MOST_DRAWS:
+        raise ValueError(
+            "`start` is the number of the first draw to come, counted from 0, and `chain_start` that of its chain's "
+            f"first; got {start} and {chain_start}."
+        )
+    one = check_samples(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], position), chains=False, name="position")
+    method, parameter, num_replicates = "rademacher", None, 0
+    if settings is not None:
+        method, parameter, num_replicates = settings.method, settings.parameter, settings.num_replicates
+    form = discrepancy._stream_form(one, num_replicates)
+    # A multiple of the block length, so that blocks go on where the numbers start again.
+    endless = _ENDLESS if method != "block" else _ENDLESS // int(parameter or 1) * int(parameter or 1)
+    signs = signs_of(rng_key, method, parameter, endless, num_replicates)
+    shape = run(
+        _batch, one.positions, one, form, signs, signs.origin, signs.start(), wanted, function=discrepancy._function
+    )
+    zeros = jax.tree.map(jnp.zeros_like, shape[0])
+    begin = Place.at(start, (start - chain_start) % endless)
+    return StreamState(
+        sums=zeros,
+        excess=zeros,
+        count=Place.at(0),
+        begin=begin,
+        end=begin,
+        signs=signs,
+        last=signs.start(),
+        form=form,
+        structure=one.structure,
+    )
+
+
+def _batch(
+    scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, place: Place, before: Parity, wanted: Wanted
+) -> tuple[Sums, Parity]:
+    """What a batch adds, and the signs of its last draw."""
+    moved = in_coordinates_of(form, scorer)
+    sums, _, last = accumulate(moved, arrays, form, None, replace(signs, origin=place), wanted, before)
+    return sums, last
+
+
+def _merge(first: StreamState, second: StreamState) -> StreamState:
+    """The state of two pieces together."""
+    if first.structure != second.structure or jax.tree.structure(first) != jax.tree.structure(second):
+        raise ValueError("Only states of one stream can be merged: same discrepancy, replicates, method and positions.")
+    _check_order(first, second)
+    # The second piece was summed as if the draw before it had the sign +1 in every replicate.
+    sign = 1 - 2 * (first.last & 1).astype(first.sums.z.dtype)
+    factor = jnp.concatenate([jnp.ones(1, sign.dtype), sign])[None]
+    moved, excess = (part._replace(z=part.z * factor) for part in (second.sums, second.excess))
+    total = compensated_add((first.sums, first.excess), moved)
+    total = compensated_add(total, jax.tree.map(jnp.negative, excess))
+    count = Place(
+        first.count.word + second.count.word + (first.count.bit + second.count.bit) // WORD,
+        (first.count.bit + second.count.bit) % WORD,
+        first.count.phase,
+    )
+    last = first.last ^ second.last
+    return replace(first, sums=total[0], excess=total[1], count=count, end=second.end, last=last)
+
+
+def _check_order(first: StreamState, second: StreamState) -> None:
+    """Draws that share a sign would count as dependent; a chain must not be continued across a gap."""
+    if not is_concrete(first, second):
+        return
+    if (jax.random.key_data(first.signs.key) != jax.random.key_data(second.signs.key)).any():
+        return
+    begin, end = _index(second.begin), _index(first.end)
+    if begin < end:
+        raise ValueError(
+            f"The second piece starts at draw {begin:,}, before the first one ends, at {end:,}: they would share "
+            "signs. Merge in the order of draws, and give each piece its own `start`."
+        )
+    if begin > end and int(second.begin.phase) > 0:
+        raise ValueError(
+            f"The second piece continues a chain from draw {begin:,}, but the first one ends at {end:,}: merge the "
+            "pieces of a chain one after the other, without gaps."
+        )
+
+
+def _index(place: Place) -> int:
+    return int(place.word) * WORD + int(place.bit)

@@ -16,7 +16,7 @@ from jaxpsd._checks import check_choice, check_positive_integer
 from jaxpsd._discrepancy import check_input
 from jaxpsd._gof import METHODS, GofResult, Settings, labels_of, resampled, result_of
 from jaxpsd._psd import PSD
-from jaxpsd._transform import Transform
+from jaxpsd._transform import Transform, fit_to_target
 from jaxpsd._types import PyTree, Target
 
 
@@ -30,7 +30,7 @@ def adaptive_test(
     alpha: float = 0.05,
     order: int = 4,
     interactions: bool = True,
-    transform: Transform | str = "standardize",
+    transform: Transform | str = "target",
     weights: ArrayLike | None = None,
     flip_probability: float | None = None,
     block_length: int | None = None,
@@ -47,7 +47,8 @@ def adaptive_test(
     interactions
         Whether to look at products of different coordinates.
     transform
-        Coordinates to test in, as for `PSD`: standardised ones unless told otherwise.
+        Coordinates to test in, as for `PSD`; or "target" to standardise by the location and scales that draws and
+        scores imply for the target, which are exact if it is Gaussian.
 
     Returns
     -------
@@ -79,10 +80,12 @@ def adaptive_test(
     check_choice(method, METHODS[:-1], "method")
     settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
     order = check_positive_integer(order, "order")
-    psd = PSD(order, interactions=interactions, transform=transform)
     target, draws, weights = check_input(target, samples, weights, chains)
     if draws.num_draws < 2:
         raise ValueError("A test needs at least two draws; got one.")
+    if isinstance(transform, str) and transform == "target":
+        transform = fit_to_target(target, draws, weights)
+    psd = PSD(order, interactions=interactions, transform=transform)
     wanted = Wanted((1, order) if order > 1 else (1,), unbiased=method == "multinomial", maximum=min(order, 2))
     form = psd._test_form(draws, weights, num_replicates)
     values, scheme = resampled(rng_key, psd, form, target, draws, weights, settings, wanted)

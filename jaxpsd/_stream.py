@@ -128,7 +128,7 @@ def stream(
     >>> def logdensity(x):
     ...     return -0.5 * jnp.sum(x**2)
     >>> init, update, merge, result = jaxpsd.stream(jaxpsd.PSD(2), num_replicates=200)
-    >>> key = jax.random.key(0)
+    >>> key = jax.random.key(1)
     >>> def step(state, key):
     ...     draw = jax.random.normal(key, (1, 3))
     ...     return update(state, logdensity, draw), None

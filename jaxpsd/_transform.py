@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from jaxpsd._blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks
 from jaxpsd._checks import check_choice, check_finite, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws, ravel
+from jaxpsd._score import Scorer, raise_for_value, run
 from jaxpsd._types import Block, PyTree
 
 
@@ -223,6 +224,51 @@ def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) 
     factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True)[0])
     independent = jnp.diag(factor) ** 2 > _least_independent(draws)
     return Affine(loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor)
+
+
+def fit_to_target(target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None) -> Affine:
+    """Location and scales of the target, as the draws and their scores imply them.
+
+    For a Gaussian target x = μ − Σ s(x), so that regressing draws on scores gives its mean and variances without
+    error, whatever the draws. A test in such coordinates is not disturbed by their estimation, as it is in
+    coordinates standardised by few, or dependent, draws themselves. Where scores explain less than half of a
+    coordinate the target is far from Gaussian, and the draws' own mean and standard deviation have to do.
+    """
+    by_draws = fit(Rule.STANDARDIZE, draws, weights)
+    if draws.num_draws <= 2 * draws.dim:
+        return by_draws
+    affine = run(_fit_to_target, target, draws, by_draws, weights)
+    if is_concrete(affine) and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(affine)):
+        raise_for_value(target, draws, "The scale of the target", "Give a `transform` of your own.")
+    return affine
+
+
+def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Float[Array, " draws"] | None) -> Affine:
+    mapping = by_draws.mapping()
+    x, _ = jax.eval_shape(scorer, arrays)
+    n, dim = x.shape
+
+    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[tuple[Array, Array], None]:
+        values = jnp.concatenate(mapping(*scorer(block)), axis=1)
+        weighted = values if block_weights is None else values * block_weights[:, None]
+        return (sum_draws(weighted), product_over_draws(weighted, values)), None
+
+    length = block_length(n, 8 * dim * x.dtype.itemsize)
+    sums, _ = sum_over_blocks(on_block, arrays, weights, length)
+    mean, product = sums if weights is not None else jax.tree.map(lambda leaf: leaf / n, sums)
+    covariance = product - jnp.outer(mean, mean)
+    among_scores, with_draws = covariance[dim:, dim:], covariance[dim:, :dim]
+    # Where scores are, but for rounding, linear combinations of others.
+    ridge = _least_independent(Draws(x)) * jnp.diag(jnp.diag(among_scores))
+    slope = jnp.linalg.solve(among_scores + ridge, with_draws)
+    explained = (slope * with_draws).sum(axis=0) / jnp.diag(covariance)[:dim]
+    variance = -jnp.diag(slope)
+    to_trust = (explained > 0.5) & (variance > 0)
+    loc = jnp.where(to_trust, mean[:dim] - einsum("i,ij->j", mean[dim:], slope), 0)
+    scale = jnp.where(to_trust, jnp.sqrt(jnp.where(to_trust, variance, 1)), 1)
+    # NaN if a score was.
+    scale = scale + 0 * covariance.sum()
+    return Affine(by_draws.loc + by_draws.scale * loc, by_draws.scale * scale)
 
 
 def _least_independent(draws: Draws) -> float:

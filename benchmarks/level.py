@@ -39,9 +39,9 @@ def interval(repeats: int) -> tuple[float, float]:
     return low / repeats, high / repeats
 
 
-def uniformity(p: np.ndarray) -> float:
+def uniformity(p: np.ndarray) -> float | None:
     """How well p-values fit a uniform distribution, by Kolmogorov and Smirnov."""
-    return float(scipy.stats.kstest(p, "uniform").pvalue)
+    return float(scipy.stats.kstest(p, "uniform").pvalue) if len(p) else None
 
 
 def p_values_of(test: Any, repeats: int, n: int, dim: int) -> np.ndarray:

@@ -222,7 +222,7 @@ def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) 
         return Affine(loc, sd)
     # The factor of the correlations, so that scales of different size cost no accuracy.
     factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True)[0])
-    independent = jnp.diag(factor) ** 2 > _least_independent(draws)
+    independent = jnp.diag(factor) ** 2 > _least_independent(draws.dim, draws.dtype)
     return Affine(loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor)
 
 
@@ -259,7 +259,7 @@ def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Fl
     covariance = product - jnp.outer(mean, mean)
     among_scores, with_draws = covariance[dim:, dim:], covariance[dim:, :dim]
     # Where scores are, but for rounding, linear combinations of others.
-    ridge = _least_independent(Draws(x)) * jnp.diag(jnp.diag(among_scores))
+    ridge = _least_independent(dim, x.dtype) * jnp.diag(jnp.diag(among_scores))
     slope = jnp.linalg.solve(among_scores + ridge, with_draws)
     explained = (slope * with_draws).sum(axis=0) / jnp.diag(covariance)[:dim]
     variance = -jnp.diag(slope)
@@ -271,9 +271,9 @@ def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Fl
     return Affine(by_draws.loc + by_draws.scale * loc, by_draws.scale * scale)
 
 
-def _least_independent(draws: Draws) -> float:
+def _least_independent(dim: int, dtype: np.dtype) -> float:
     """The least share of a coordinate's variance that others may leave unexplained: rounding beyond doubt."""
-    return 10 * draws.dim * float(jnp.finfo(draws.dtype).eps)
+    return 10 * dim * float(jnp.finfo(dtype).eps)
 
 
 def _raise_if_singular(rule: Rule, affine: Affine, draws: Draws) -> None:

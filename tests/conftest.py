@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -31,3 +32,16 @@ def normal_draws():
     """Draws from a standard normal, with its scores."""
     x = jax.random.normal(jax.random.key(0), (200, 3))
     return x, -x
+
+
+@pytest.fixture(scope="session")
+def chain():
+    """AR(1) chains (chains, draws, dim) with standard normal margins, by correlation, shape and seed."""
+
+    def autoregressive(rho, shape, seed=0):
+        noise = jax.random.normal(jax.random.key(seed), (shape[1], shape[0], shape[2]))
+        step = lambda x, e: (rho * x + jnp.sqrt(1 - rho**2) * e,) * 2  # noqa: E731
+        _, draws = jax.lax.scan(step, noise[0], noise)
+        return jnp.swapaxes(draws, 0, 1)
+
+    return autoregressive

@@ -35,6 +35,18 @@ def best_time(fn: Callable[[], Any], *, seconds: float = 0.5, most: int = 50) ->
     return min(times)
 
 
+def interleaved_times(calls: dict[str, Callable[[], Any]], *, rounds: int) -> dict[str, float]:
+    """Shortest time of each call in seconds, all of them taking turns, so that a busy moment hits all alike."""
+    best = dict.fromkeys(calls, float("inf"))
+    for turn in range(rounds + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            jax.block_until_ready(call())
+            if turn:
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
 def peak_memory_of(script: str) -> dict[str, float]:
     """Run Python code in a fresh process that prints JSON, so that its peak memory is its own."""
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

@@ -5,8 +5,9 @@ same, in units of single draws, for a series of means over b successive draws, w
 measured at bounded cost.
 """
 
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +48,7 @@ class Dependence(NamedTuple):
     is_clear: bool
 
 
-def measure_dependence(target: PyTree, draws: Draws, form: Form, function: object) -> Dependence:
+def measure_dependence(target: PyTree, draws: Draws, form: Form, function: Callable[..., Any] | None) -> Dependence:
     """Measure the autocorrelation time in a pilot pass, over as many of the last draws as it takes."""
     chain = draws.num_draws // draws.num_chains
     length = min(chain, max(2, PILOT_DRAWS // draws.num_chains))

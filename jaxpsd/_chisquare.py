@@ -68,12 +68,13 @@ def _integral(q: float, omega: Float[np.ndarray, " terms"], crossing: float) -> 
         return (np.exp(log_value) / t * (1 - 2j * bend * v)).real / np.pi
 
     # The integrand varies as fast as a Gaussian of K's width, and as the pole at zero is near.
-    step, previous = 0.5 / np.sqrt(second + crossing**-2), np.inf
+    step = 0.5 / np.sqrt(second + crossing**-2)
+    value = _trapezoid(curve, step)
     for _ in range(_MOST_HALVINGS):
+        step, previous = step / 2, value
         value = _trapezoid(curve, step)
         if abs(value - previous) <= _TOLERANCE * abs(value):
             break
-        step, previous = step / 2, value
     return value
 
 

@@ -363,11 +363,11 @@ def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
 def gram_of(form: Form, x: Block, s: Block) -> Float[Array, "draws draws"]:
     """Δ(x_i, x_j) of all pairs."""
     if not form.has_closed_form:
-        length = block_length(len(x), form.working_bytes(x))
+        length = block_length(len(x), form.working_bytes(jax.ShapeDtypeStruct(x.shape, x.dtype)))
         tau = map_over_blocks(lambda block: form.features(*block), (x, s), length)
         return einsum("ik,jk->ij", tau, tau)
     length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
-    return map_over_blocks(lambda rows: form.kernel(*rows, x, s), (x, s), length)
+    return map_over_blocks(lambda rows: form.kernel(rows[0], rows[1], x, s), (x, s), length)
 
 
 # --- kernels: compiled once for each form, log-density and shape ------------------------------------------

@@ -75,12 +75,12 @@ class GofResult:
         What each statistic is.
     """
 
-    statistic: Float[Array, "*statistics"]
-    p_value: Float[Array, "*statistics"]
-    adjusted_p_value: Float[Array, "*statistics"]
-    threshold: Float[Array, "*statistics"]
-    reject: Bool[Array, "*statistics"]
-    replicates: Float[Array, "replicates *statistics"]
+    statistic: Float[Array | np.ndarray, "*statistics"]
+    p_value: Float[Array | np.ndarray, "*statistics"]
+    adjusted_p_value: Float[Array | np.ndarray, "*statistics"]
+    threshold: Float[Array | np.ndarray, "*statistics"]
+    reject: Bool[Array | np.ndarray, "*statistics"]
+    replicates: Float[Array | np.ndarray, "replicates *statistics"]
     parameter: Any
     autocorrelation_time: Any
     p_value_floor: Any

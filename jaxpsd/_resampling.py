@@ -32,7 +32,7 @@ class Scheme(NamedTuple):
     method
         "rademacher", "multinomial", "markov" or "block".
     multipliers
-        What it multiplies draws with.
+        What it multiplies draws with; None for a null distribution that is not resampled.
     parameter
         Flip probability of "markov", block length of "block".
     autocorrelation_time
@@ -42,7 +42,7 @@ class Scheme(NamedTuple):
     """
 
     method: str
-    multipliers: Signs | Multinomial
+    multipliers: Signs | Multinomial | None
     parameter: float | None
     autocorrelation_time: float | None
     floor: float

@@ -111,7 +111,7 @@ def test_a_draw_that_is_not_finite_is_an_error_or_no_p_value(good):
 
 
 def test_a_score_that_is_not_finite_is_named(good):
-    with pytest.raises(ValueError, match="score .* draw 5, coordinate 1"):
+    with pytest.raises(ValueError, match=r"score .* draw 5, coordinate 1"):
         adaptive((-good).at[5, 1].set(jnp.nan), good)
 
 

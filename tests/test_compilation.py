@@ -150,3 +150,29 @@ def test_index_tables_are_arguments_of_the_compiled_program():
     text = compiled.lower(None, (draws.positions, draws.positions), psd._form(draws, None), None).as_text()
     # The table for z̄ has 10,625 × 7 entries; as a literal it would be most of a megabyte of text.
     assert len(text) < 200_000
+
+
+# --- tests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"method": "rademacher"}, {"method": "markov", "flip_probability": 0.1}])
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_tests_lower_for_accelerators(form, options):
+    def test(key, x):
+        psd = jaxpsd.PSD(3, form=form)
+        return jaxpsd.gof_test(key, psd, logdensity, x, num_replicates=99, **options).p_value
+
+    exported = jax.export.export(jax.jit(test), platforms=("cuda", "tpu"))(jax.random.key(0), jnp.zeros((500, 3)))
+    assert exported.platforms == ("cuda", "tpu")
+
+
+def test_a_test_traces_the_log_density_once_whatever_the_key_and_parameter():
+    @chex.assert_max_traces(n=1)
+    def counted(x):
+        return -0.5 * jnp.sum(x**2)
+
+    x = jax.random.normal(jax.random.key(0), (300, 2))
+    for seed, flip in enumerate((0.1, 0.02, 0.3)):
+        jaxpsd.gof_test(
+            jax.random.key(seed), jaxpsd.PSD(2), counted, x, method="markov", flip_probability=flip, num_replicates=99
+        )

@@ -1,0 +1,143 @@
+"""Level and power of the tests. The long versions are `benchmarks/level.py` and `benchmarks/power.py`."""
+
+import json
+import warnings
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import jaxpsd
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+REPEATS, N, REPLICATES, ALPHA = 400, 300, 199, 0.05
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def few_enough(rejections, repeats, level=ALPHA):
+    """Whether a test at this level rejects so seldom: one that does fails this once in 10⁴ runs."""
+    return rejections <= scipy.stats.binom.isf(1e-4, repeats, level)
+
+
+def p_values(test, dim):
+    """One row of p-values for each of many sets of independent draws from the target."""
+
+    def once(key):
+        draw, sign = jax.random.split(key)
+        x = jax.random.normal(draw, (N, dim))
+        return jnp.atleast_1d(test(sign, -x, x))
+
+    return np.asarray(jax.jit(partial(jax.lax.map, once))(jax.random.split(jax.random.key(dim), REPEATS)))
+
+
+def is_calibrated(p):
+    low, high = scipy.stats.binom.interval(1 - 1e-4, len(p), ALPHA)
+    # Where U-statistics cannot be smaller than minus their trace, large p-values are not uniform, small ones are.
+    small = 2 * p[p <= 0.5]
+    return low <= (p <= ALPHA).sum() <= high and scipy.stats.kstest(small, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("dim", [1, 5])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "rademacher"},
+        {"method": "multinomial"},
+        {"method": "markov", "flip_probability": 0.075},
+        {"method": "block", "block_length": 13},
+    ],
+    ids=lambda options: options["method"],
+)
+def test_correct_draws_are_rejected_as_often_as_they_should_be(options, dim):
+    def test(key, s, x):
+        psd = jaxpsd.PSD(3)
+        return jaxpsd.gof_test(key, psd, s, x, orders=(1, 2, 3), num_replicates=REPLICATES, **options).p_value
+
+    assert all(map(is_calibrated, p_values(test, dim).T))
+
+
+@pytest.mark.parametrize("dim", [1, 5])
+def test_the_asymptotic_test_is_calibrated(dim):
+    def test(key, s, x):
+        return jaxpsd.gof_test(key, jaxpsd.PSD(2), s, x, method="asymptotic", num_replicates=REPLICATES).p_value
+
+    assert is_calibrated(p_values(test, dim)[:, 0])
+
+
+def test_the_adaptive_test_is_calibrated():
+    def test(key, s, x):
+        return jaxpsd.adaptive_test(key, s, x, method="rademacher", num_replicates=REPLICATES).p_value
+
+    assert is_calibrated(p_values(test, 4)[:, 0])
+
+
+def test_adjusted_p_values_keep_the_level_of_several_orders():
+    def test(key, s, x):
+        options = {"method": "rademacher", "orders": (1, 2, 3), "num_replicates": REPLICATES}
+        return jaxpsd.gof_test(key, jaxpsd.PSD(3), s, x, **options).adjusted_p_value.min()
+
+    assert is_calibrated(p_values(test, 3)[:, 0])
+
+
+def rejections(chain, shape, rho, shift, repeats):
+    """How often chains are rejected, by PSD of order 2 and by the adaptive test."""
+    counts = np.zeros(2, int)
+    for seed in range(repeats):
+        key, x = jax.random.key(seed), chain(rho, shape, seed=seed).at[..., 0].add(shift)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", jaxpsd.DependentDrawsWarning)
+            order_2 = jaxpsd.gof_test(key, jaxpsd.PSD(2), logdensity, x, num_replicates=REPLICATES)
+            adaptive = jaxpsd.adaptive_test(key, logdensity, x, num_replicates=REPLICATES)
+        counts += [bool(order_2.reject), bool(adaptive.reject)]
+    return counts
+
+
+@pytest.mark.parametrize("chains", [1, 4])
+def test_correct_chains_are_seldom_rejected(chain, chains):
+    # Up to 9% in 1000 repeats of the long study.
+    assert all(few_enough(count, 60, 0.09) for count in rejections(chain, (chains, 2000 // chains, 3), 0.9, 0.0, 60))
+
+
+def test_wrong_chains_are_rejected(chain):
+    # An effective sample size of 200, and a mean that is off by half a standard deviation.
+    order_2, adaptive = rejections(chain, (2, 1900, 3), 0.9, 0.5, 20)
+    assert min(order_2, adaptive) >= scipy.stats.binom.ppf(1e-4, 20, 0.9)
+
+
+# --- the long studies, as committed -----------------------------------------------------------------------
+
+
+def study(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def test_the_study_of_independent_draws_keeps_its_promises():
+    rows = study("level")["independent"]
+    assert {row["method"] for row in rows} == {"rademacher", "multinomial", "markov", "block", "asymptotic"}
+    for row in rows:
+        assert row["repeats"] >= 2000
+        promised = row["statistic"] != "order 4" and not (row["statistic"] == "adaptive" and row["dim"] < 3)
+        assert row["within"] == "yes" or not promised, row
+
+
+def test_the_study_of_chains_keeps_its_promises():
+    result = study("level")
+    for row in result["correct_chains"]:
+        assert all(0.02 <= row[name] <= 0.09 for name in ("order_1", "order_2", "order_3", "adaptive")), row
+    for row in result["wrong_chains"]:
+        assert min(row["order_1"], row["adaptive"]) >= 0.9, row
+
+
+def test_the_study_of_power_keeps_its_promises():
+    for row in study("power")["power"]:
+        if row["case"] != "null":
+            assert row["loss"] <= 0.1, row
+        if row["case"].startswith("one correlation"):
+            assert row["adaptive"] >= 0.8

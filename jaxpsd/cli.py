@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxpsd import PSD, Affine, __version__
+from jaxpsd import PSD, Affine, DependentDrawsWarning, __version__, gof_test
 
 _STEP_SIZES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001)
 _NUM_CHAINS = 8
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"jaxpsd {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="rank step sizes of an unadjusted Langevin sampler on a known target")
-    demo.add_argument("--draws", type=_positive, default=20_000, help="draws kept of each chain (%(default)s)")
+    demo.add_argument("--draws", type=_several, default=20_000, help="draws kept of each chain (%(default)s)")
     demo.add_argument("--order", type=int, choices=range(1, 9), default=2, help="polynomial order (%(default)s)")
     demo.add_argument("--seed", type=_seed, default=0, help="seed of the random numbers (%(default)s)")
     demo.add_argument("--json", action="store_true", help="print the table as JSON")
@@ -50,8 +51,8 @@ def _run_demo(options: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def _positive(text: str) -> int:
-    return _integer(text, range(1, sys.maxsize))
+def _several(text: str) -> int:
+    return _integer(text, range(2, sys.maxsize))
 
 
 def _seed(text: str) -> int:
@@ -107,10 +108,16 @@ def _demo(rng_key: Array, num_draws: int, order: int) -> list[dict[str, float]]:
     ):
         samples = _unadjusted_langevin(jax.random.split(key, _NUM_CHAINS), step_size, num_draws)
         draws = np.asarray(samples, np.float64).reshape(-1, len(_MEAN))
+        with warnings.catch_warnings():
+            # The smallest step sizes are here to show what dependence does.
+            warnings.simplefilter("ignore", DependentDrawsWarning)
+            test = gof_test(key, psd, _logdensity, samples)
         rows.append(
             {
                 "step_size": round(float(step_size), 6),
-                "psd": float(psd(_logdensity, samples)),
+                "psd": float(jnp.sqrt(test.statistic)),
+                "p_value": float(test.p_value),
+                "autocorrelation_time": float(test.autocorrelation_time),
                 "largest_mean_error": float(np.abs((draws.mean(0) - _MEAN) / _SD).max()),
                 "largest_sd_error": float(np.abs(draws.std(0) / _SD - 1).max()),
             }
@@ -122,13 +129,17 @@ def _print_demo(rows: list[dict[str, float]], num_draws: int, order: int) -> Non
     print(
         f"Unadjusted Langevin draws ({_NUM_CHAINS} chains of {num_draws:,} for each step size) of a Gaussian with "
         f"{len(_MEAN)} correlated\ncoordinates, ranked by the polynomial Stein discrepancy (PSD) of order {order}. "
-        "The PSD sees only draws and\nlog-density; the errors beside it use the target's known moments, "
-        "for comparison.\n"
+        "PSD, test and autocorrelation\ntime see only draws and log-density; the errors beside them use the "
+        "target's known moments, for comparison.\n"
     )
-    print(f"{'rank':>4}  {'step size':>9}  {'PSD':>8}  {'mean off by':>12}  {'sd off by':>9}")
+    print(
+        f"{'rank':>4}  {'step size':>9}  {'PSD':>8}  {'p-value':>7}  {'autocorrelation time':>20}  {'mean off by':>12}  "
+        f"{'sd off by':>9}"
+    )
     for rank, row in enumerate(rows, start=1):
         print(
-            f"{rank:>4}  {row['step_size']:>9g}  {row['psd']:>8.3f}  "
+            f"{rank:>4}  {row['step_size']:>9g}  {row['psd']:>8.3f}  {row['p_value']:>7.3f}  "
+            f"{row['autocorrelation_time']:>20.0f}  "
             f"{row['largest_mean_error']:>9.2f} sd  {row['largest_sd_error']:>9.0%}"
         )
     print(f"\nThe step size to use: {rows[0]['step_size']:g}.")

@@ -11,11 +11,14 @@ from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd import _pvalues as pvalues
+from jaxpsd._blocks import MEMORY_BUDGET
 from jaxpsd._bootstrap import Wanted
 from jaxpsd._checks import check_choice, check_positive_integer
 from jaxpsd._discrepancy import check_input
+from jaxpsd._draws import Draws
 from jaxpsd._gof import METHODS, GofResult, Settings, labels_of, resampled, result_of
-from jaxpsd._psd import PSD
+from jaxpsd._monomials import num_monomials
+from jaxpsd._psd import PSD, replicate_bytes
 from jaxpsd._transform import Transform, fit_to_target
 from jaxpsd._types import PyTree, Target
 
@@ -61,6 +64,9 @@ def adaptive_test(
     The level is right where that of order `order` is: in one dimension order 4 rejects correct draws somewhat too
     often, because its features have heavy tails.
 
+    The maximum needs every feature in every replicate. Where those of degree 2 would take too much memory, beyond
+    some hundreds of coordinates, it is over degree 1 only, and the label of that part says so.
+
     Examples
     --------
     Tails that are too light, means and variances right:
@@ -86,11 +92,20 @@ def adaptive_test(
     if isinstance(transform, str) and transform == "target":
         transform = fit_to_target(target, draws, weights)
     psd = PSD(order, interactions=interactions, transform=transform)
-    wanted = Wanted((1, order) if order > 1 else (1,), unbiased=method == "multinomial", maximum=min(order, 2))
-    form = psd._test_form(draws, weights, num_replicates)
+    orders = (1, order) if order > 1 else (1,)
+    wanted = Wanted(orders, unbiased=method == "multinomial", maximum=_order_of_maximum(psd, draws, num_replicates))
+    form = psd._test_form(draws, weights, num_replicates, len(wanted.orders))
     values, scheme = resampled(rng_key, psd, form, target, draws, weights, settings, wanted)
     parts = result_of(values, scheme, settings, (*labels_of(wanted), f"maximum of order {wanted.maximum}"))
     smallest = pvalues.smallest(pvalues.p_values(values))
     # The logarithm hides that a statistic is not a number.
     smallest = jnp.where(jnp.isnan(values[:, 0]).any(), jnp.nan, smallest)
     return result_of(smallest[None], scheme, settings, ("−log₁₀ of the smallest p",), parts)
+
+
+def _order_of_maximum(psd: PSD, draws: Draws, num_replicates: int) -> int:
+    """2, or 1 where the sums of all replicates of so many features would not fit."""
+    if psd.order == 1:
+        return 1
+    count = num_monomials(draws.dim, 2, interactions=psd.interactions)
+    return 2 if replicate_bytes(count, num_replicates, draws.dtype) <= MEMORY_BUDGET else 1

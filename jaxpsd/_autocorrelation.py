@@ -102,7 +102,9 @@ def _pilot(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> tuple[A
     grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, shape.stride, *leaf.shape[1:]), arrays)
     points = jax.tree.leaves(grouped)[0].shape[0]
     x, _ = jax.eval_shape(moved, arrays)
-    length = block_length(points, form.working_bytes(x) * shape.stride)
+    one = jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype)
+    count = jax.eval_shape(form.leading_features, one, one).shape[1]
+    length = block_length(points, 4 * count * shape.stride * x.dtype.itemsize)
     means, squares, products = map_over_blocks(summaries, grouped, length)
 
     centre = means.mean(axis=0)

@@ -148,8 +148,10 @@ class Discrepancy(ABC):
     def _num_features(self, draws: Draws) -> int:
         """How many Stein features a draw has."""
 
-    def _test_form(self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int) -> Form:
-        """As `_form`, for a test that needs so many replicates of the statistic as well."""
+    def _test_form(
+        self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int, num_statistics: int = 1
+    ) -> Form:
+        """As `_form`, for a test that needs so many replicates, each of so many statistics, as well."""
         return self._form(draws, weights)
 
     def _stream_form(self, draws: Draws, num_replicates: int) -> Form:

@@ -194,11 +194,12 @@ def gof_test(
     target, draws, weights = check_input(target, samples, weights, chains)
     if draws.num_draws < 2:
         raise ValueError("A test needs at least two draws; got one.")
-    form = discrepancy._test_form(draws, weights, 0 if method == "asymptotic" else num_replicates)
     if method == "asymptotic":
+        form = discrepancy._test_form(draws, weights, 0)
         null = _checked_null(null_samples, null_target, target, draws, chains)
         return _asymptotic_test(rng_key, discrepancy, form, target, draws, null, settings, deterministic=deterministic)
     wanted = wanted_of(orders, unbiased=method == "multinomial")
+    form = discrepancy._test_form(draws, weights, num_replicates, len(wanted.orders))
     values, scheme = resampled(rng_key, discrepancy, form, target, draws, weights, settings, wanted)
     return result_of(values, scheme, settings, labels_of(wanted))
 

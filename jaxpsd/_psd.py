@@ -146,10 +146,14 @@ class PSD(Discrepancy):
             return _FeatureSums(**settings, norm=self.norm)
         return _MomentSums(**settings, norm=self.norm, table=monomials.moment_table(draws.dim, self.order))
 
-    def _test_form(self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int) -> Form:
+    def _test_form(
+        self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int, num_statistics: int = 1
+    ) -> Form:
         settings = self._form_settings(draws, weights)
         per_degree = settings["multiplier"].shape == (self.order,)
-        form = self._choose_form(draws, per_degree=per_degree, num_replicates=num_replicates)
+        form = self._choose_form(
+            draws, per_degree=per_degree, num_replicates=num_replicates, num_statistics=num_statistics
+        )
         return _KernelSums(**settings) if form == "dual" else _FeatureSums(**settings, norm=self.norm)
 
     def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
@@ -185,8 +189,15 @@ class PSD(Discrepancy):
             raise ValueError("`penalty` must be finite and positive.")
         return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)
 
-    def _choose_form(self, draws: Draws, *, per_degree: bool = True, num_replicates: int | None = None) -> str:
-        """Primal or dual, for the value alone or for so many replicates of it as well."""
+    def _choose_form(
+        self,
+        draws: Draws,
+        *,
+        per_degree: bool = True,
+        num_replicates: int | None = None,
+        num_statistics: int = 1,
+    ) -> str:
+        """Primal or dual, for the value alone or for replicates of several statistics as well."""
         n, dim = draws.num_draws, draws.dim
         count = self._num_features(draws)
         needs_features = self.norm == "l1" or not per_degree
@@ -203,11 +214,11 @@ class PSD(Discrepancy):
             size = _primal_bytes(dim, self.order, draws.dtype.itemsize)
             primal_is_cheaper = _primal_cost(n, dim, self.order) <= _dual_cost(n, dim, self.order)
         else:
-            # The sums of all replicates, their rounding errors, a block's part of them and one more.
-            size = 4 * draws.dtype.itemsize * count * (1 + num_replicates)
+            size = replicate_bytes(count, num_replicates, draws.dtype)
             forming = 20
             primal = n * count * (num_replicates + forming)
-            primal_is_cheaper = primal <= _dual_cost(n, dim, self.order) + n**2 / 2 * num_replicates
+            dual = _dual_cost(n, dim, self.order) + n**2 / 2 * num_replicates * num_statistics
+            primal_is_cheaper = primal <= dual
             needs_features = needs_features or not self.interactions
         if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
             instead = "interactions=False, a lower order" if self.interactions else "a lower order"
@@ -220,6 +231,11 @@ class PSD(Discrepancy):
         if self.form == "primal" or needs_features:
             return "primal"
         return "primal" if primal_is_cheaper and size <= MEMORY_BUDGET else "dual"
+
+
+def replicate_bytes(num_features: int, num_replicates: int, dtype: np.dtype) -> int:
+    """Memory of the sums of all replicates, their rounding errors, a block's part of them and one more."""
+    return 4 * dtype.itemsize * num_features * (1 + num_replicates)
 
 
 def _primal_bytes(dim: int, order: int, itemsize: int) -> int:

@@ -133,8 +133,8 @@ def _print_demo(rows: list[dict[str, float]], num_draws: int, order: int) -> Non
         "target's known moments, for comparison.\n"
     )
     print(
-        f"{'rank':>4}  {'step size':>9}  {'PSD':>8}  {'p-value':>7}  {'autocorrelation time':>20}  {'mean off by':>12}  "
-        f"{'sd off by':>9}"
+        f"{'rank':>4}  {'step size':>9}  {'PSD':>8}  {'p-value':>7}  {'autocorrelation time':>20}  "
+        f"{'mean off by':>12}  {'sd off by':>9}"
     )
     for rank, row in enumerate(rows, start=1):
         print(

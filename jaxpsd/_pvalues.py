@@ -11,12 +11,16 @@ from jaxtyping import Array, Float
 
 Values = Float[Array, "statistics columns"]
 
+# Values that differ by so many units of rounding are ties.
+_ROUNDING = 64
+
 
 def p_values(values: Values) -> Values:
     """The p-value of every column among all columns; the first is the observed one."""
 
     def ranked(row: Float[Array, " columns"]) -> Float[Array, " columns"]:
-        smaller = jnp.searchsorted(jnp.sort(row), row, side="left")
+        # Replicates whose signs all agree equal the observed value, but for rounding.
+        smaller = jnp.searchsorted(jnp.sort(row), row - _ROUNDING * jnp.finfo(row.dtype).eps * jnp.abs(row))
         return ((len(row) - smaller) / len(row)).astype(row.dtype)
 
     return jax.vmap(ranked)(values)

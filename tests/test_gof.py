@@ -139,6 +139,17 @@ def test_chains_that_cannot_be_rejected_bring_a_warning(good):
     assert result.p_value_floor == pytest.approx(0.999**499, rel=0.05)
 
 
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_replicates_without_a_flip_are_ties(form):
+    x = 0.1 + jax.random.normal(KEY, (5000, 7))
+    with pytest.warns(jaxpsd.DependentDrawsWarning):
+        result = jaxpsd.gof_test(
+            KEY, jaxpsd.PSD(2, form=form), -x, x, method="markov", flip_probability=1e-7, num_replicates=200
+        )
+    # One flip in 2²⁴ is the smallest probability: all but a few in 10⁴ replicates have none.
+    assert result.p_value > 0.99
+
+
 @pytest.mark.parametrize("method", ["rademacher", "multinomial", "asymptotic"])
 def test_methods_for_independent_draws_warn_of_dependent_ones(chain, method):
     with pytest.warns(jaxpsd.DependentDrawsWarning, match="correlated") as caught:

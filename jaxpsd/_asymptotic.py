@@ -65,7 +65,7 @@ def _from_features(
     (total, products, seen), largest = sum_over_blocks(on_block, arrays, None, length)
     mean, moments = total / n, products / n
     u = (n * (mean**2).sum() - jnp.trace(moments)) / (n - 1)
-    return u, moments - jnp.outer(mean, mean) if centred else moments, watched(seen, largest, n)
+    return u, moments - jnp.outer(mean, mean) if centred else moments, watched(seen, largest)
 
 
 def _from_gram(
@@ -77,7 +77,7 @@ def _from_gram(
     u = (n * rows.mean() - jnp.trace(gram) / n) / (n - 1)
     if centred:
         gram = gram - rows[None] - rows[:, None] + rows.mean()[None, None]
-    return u, gram / n, watched(*watch(form, x, s, None, n), n)
+    return u, gram / n, watched(*watch(form, x, s, None, n))
 
 
 def simulate(rng_key: PRNGKeyArray, omega: Float[Array, " terms"], num_replicates: int) -> Float[Array, " replicates"]:

@@ -97,7 +97,9 @@ def _pilot(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> tuple[A
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), block)
         tau = form.leading_features(*moved(flat))
         tau = tau.reshape(-1, shape.stride, tau.shape[1])
-        return tau.mean(axis=1), (tau**2).mean(axis=1), (tau[:, 1:] * tau[:, :-1]).sum(axis=1)
+        mean = tau.mean(axis=1)
+        within = tau - mean[:, None]
+        return mean, (within**2).mean(axis=1), (within[:, 1:] * within[:, :-1]).sum(axis=1)
 
     grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, shape.stride, *leaf.shape[1:]), arrays)
     points = jax.tree.leaves(grouped)[0].shape[0]
@@ -108,17 +110,20 @@ def _pilot(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> tuple[A
     means, squares, products = map_over_blocks(summaries, grouped, length)
 
     centre = means.mean(axis=0)
-    variance = jnp.maximum(squares.mean(axis=0) - centre**2, jnp.finfo(means.dtype).tiny)
     series = (means - centre[None]).reshape(shape.num_chains, -1, means.shape[1])
+    between = (series**2).mean(axis=(0, 1))
+    variance = squares.mean(axis=0) + between
+    # A feature that hardly varies, as seen in its digits, has no correlations to speak of.
+    varies = variance > (jnp.finfo(means.dtype).eps * jnp.abs(centre)) ** 2
+    variance = jnp.where(varies, variance, 1)
     times, window = _integrated_times(series)
-    scale = shape.stride * (series**2).mean(axis=(0, 1)) / variance
     error = jnp.sqrt(2 * (2 * window + 1) / points)
     if shape.stride == 1:
-        lag_one = (series[:, 1:] * series[:, :-1]).sum(axis=(0, 1)) / points / variance
+        successive = (series[:, 1:] * series[:, :-1]).sum(axis=(0, 1)) / points
     else:
-        pairs = points * (shape.stride - 1)
-        lag_one = (products.sum(axis=0) / pairs - centre**2) / variance
-    return times * scale, error, lag_one
+        successive = products.sum(axis=0) / (points * (shape.stride - 1)) + between
+    times = jnp.where(varies, times * shape.stride * between / variance, 1)
+    return times, error, jnp.where(varies, successive / variance, 0)
 
 
 def _integrated_times(

@@ -77,7 +77,7 @@ def bootstrap(
         maxima, seen = _from_features(lambda block: block, scored, low, weights, ready, only)
         return jnp.concatenate([norms, maxima]), seen
     sums, largest = watch(form, *scored, weights, len(scored[0]))
-    return norms, watched(sums, largest, len(scored[0]))
+    return norms, watched(sums, largest)
 
 
 # --- from features ----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def accumulate(
     x, _ = jax.eval_shape(scorer, arrays)
     length = _block_length(form, x, multipliers.num_replicates)
     carry, (sums, seen), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
-    return sums, watched(seen, largest, n), carry
+    return sums, watched(seen, largest), carry
 
 
 def _block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:

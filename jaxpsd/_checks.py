@@ -168,6 +168,15 @@ def check_positive_integer(value: int, name: str, hint: str = "") -> int:
     return integer
 
 
+def check_key(rng_key: Array) -> None:
+    """A single key of `jax.random`, of the new or of the old kind."""
+    is_new = isinstance(rng_key, jax.Array) and jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
+    is_old = isinstance(rng_key, jax.Array | np.ndarray) and rng_key.dtype == np.uint32 and rng_key.ndim == 1
+    if not (is_old or (is_new and rng_key.ndim == 0)):
+        found = f"an array of {rng_key.dtype}, {rng_key.shape}" if hasattr(rng_key, "dtype") else repr(rng_key)
+        raise TypeError(f"`rng_key` must be one key, such as jax.random.key(0); got {found}.")
+
+
 def check_choice(value: object, choices: Iterable[str], name: str) -> str:
     """One of a few words."""
     choices = tuple(choices)

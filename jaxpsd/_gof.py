@@ -24,14 +24,14 @@ from jaxpsd import _pvalues as pvalues
 from jaxpsd._asymptotic import Spectrum, null_spectrum, simulate
 from jaxpsd._autocorrelation import PILOT_DRAWS
 from jaxpsd._bootstrap import Wanted, bootstrap
-from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete
+from jaxpsd._checks import check_choice, check_fits, check_key, check_positive_integer, is_concrete
 from jaxpsd._discrepancy import Discrepancy, Form, check_input
 from jaxpsd._draws import Draws
 from jaxpsd._resampling import DEPENDENT, INDEPENDENT, Scheme, settle
 from jaxpsd._score import LogDensity, run, scores_of
-from jaxpsd._signs import representable
+from jaxpsd._signs import LONGEST_CHAIN, representable
 from jaxpsd._types import PyTree, Target
-from jaxpsd._watch import warn, warn_of_floor
+from jaxpsd._watch import warn, warn_of_few
 
 METHODS = ("auto", *INDEPENDENT, *DEPENDENT, "asymptotic")
 
@@ -42,14 +42,15 @@ _NUMBERS = [
 
 
 @partial(register_dataclass, data_fields=_NUMBERS, meta_fields=["method", "alpha", "labels"])
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class GofResult:
     """A goodness-of-fit test; where several statistics were tested, arrays with an entry for each.
 
     statistic
         The observed statistic: V, or U for the methods "multinomial" and "asymptotic".
     p_value
-        (1 + #{replicates ≥ statistic}) / (1 + num_replicates), never zero.
+        (1 + #{replicates ≥ statistic}) / (1 + num_replicates), never zero; or, for a deterministic asymptotic
+        test, the probability itself.
     adjusted_p_value
         The p-value adjusted for testing several statistics at once (Westfall and Young's step-down minimum of
         p-values); the same as `p_value` for one.
@@ -91,8 +92,10 @@ class GofResult:
 
     def __repr__(self) -> str:
         several = len(self.labels) > 1
-        if np.ndim(self.statistic) > several or not is_concrete(self.statistic):
-            return f"GofResult({self.labels}, shape {jnp.shape(self.statistic)}, method={self.method!r})"
+        has_values = is_concrete(self.statistic) and isinstance(self.statistic, jax.Array | np.ndarray)
+        if not has_values or self.statistic.ndim > several:
+            shape = getattr(self.statistic, "shape", None)
+            return f"GofResult({', '.join(self.labels)}; shape {shape}, {self.method})"
         columns = (self.statistic, self.p_value, self.adjusted_p_value, self.reject)
         tests = [
             f"{label} = {statistic:.3g}, p = {p:.3g}"
@@ -189,11 +192,14 @@ def gof_test(
     (True, 'rademacher')
     """
     check_discrepancy(discrepancy)
+    check_key(rng_key)
     settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+    if not deterministic:
+        settings.check_attainable()
+    orders = check_orders(orders, discrepancy)
     _check_combination(settings, discrepancy, weights, orders, null_samples, null_target, deterministic)
     target, draws, weights = check_input(target, samples, weights, chains)
-    if draws.num_draws < 2:
-        raise ValueError("A test needs at least two draws; got one.")
+    check_several(draws)
     if method == "asymptotic":
         form = discrepancy._test_form(draws, weights, 0)
         null = _checked_null(null_samples, null_target, target, draws, chains)
@@ -229,21 +235,25 @@ class Settings(NamedTuple):
         num_replicates = check_positive_integer(num_replicates, "num_replicates")
         if not isinstance(alpha, float | np.floating) or not 0 < alpha < 1:
             raise ValueError(f"`alpha` is the level of the test, between 0 and 1; got {alpha!r}.")
-        settings = cls(method, num_replicates, float(alpha), None)
-        if settings.num_rejected < 1:
-            raise ValueError(
-                f"With num_replicates={num_replicates} no p-value is below 1/{num_replicates + 1}, so that nothing can "
-                f"be rejected at alpha={alpha:g}; it takes at least {ceil(1 / alpha * (1 - 1e-9)) - 1}."
-            )
+        parameter = None
         if flip_probability is not None:
             _check_belongs("flip_probability", "markov", method)
-            if not 0 < flip_probability <= 0.5:
-                raise ValueError(f"`flip_probability` must be above 0 and at most ½; got {flip_probability!r}.")
-            return settings._replace(parameter=representable(float(flip_probability)))
+            if not isinstance(flip_probability, float | np.floating) or not 0 < flip_probability <= 0.5:
+                raise ValueError(f"`flip_probability` must be a float above 0, at most ½; got {flip_probability!r}.")
+            parameter = representable(float(flip_probability))
         if block_length is not None:
             _check_belongs("block_length", "block", method)
-            return settings._replace(parameter=check_positive_integer(block_length, "block_length"))
-        return settings
+            parameter = min(check_positive_integer(block_length, "block_length"), LONGEST_CHAIN)
+        return cls(method, num_replicates, float(alpha), parameter)
+
+    def check_attainable(self) -> None:
+        """Refuse to test with fewer replicates than it takes to reject anything."""
+        if self.num_rejected < 1:
+            raise ValueError(
+                f"With num_replicates={self.num_replicates} no p-value is below 1/{self.num_replicates + 1}, so that "
+                f"nothing can be rejected at alpha={self.alpha:g}; it takes at least "
+                f"{ceil(1 / self.alpha * (1 - 1e-9)) - 1}."
+            )
 
     @property
     def measures(self) -> bool:
@@ -279,10 +289,9 @@ def _check_combination(
 ) -> None:
     """What goes with which method, and with which discrepancy."""
     method = settings.method
+    check_weights_suit(method, weights)
     if method in ("multinomial", "asymptotic"):
         discrepancy._check_pairs("U-statistic, which this method tests,")
-        if weights is not None:
-            raise ValueError(f"method={method!r} tests the U-statistic, which has no weights; use a sign bootstrap.")
     if method != "asymptotic":
         given = {"null_samples": null_samples, "null_target": null_target, "deterministic": deterministic or None}
         for option, value in given.items():
@@ -292,21 +301,36 @@ def _check_combination(
         raise ValueError("`null_target` are the scores at `null_samples`, which are missing.")
     if orders is not None and method == "asymptotic":
         raise ValueError("`orders` are compared on common replicates; use a bootstrap, such as method='auto'.")
-    check_orders(orders, discrepancy)
 
 
-def check_orders(orders: Sequence[int] | None, discrepancy: Discrepancy) -> None:
+def check_weights_suit(method: str, weights: ArrayLike | None) -> None:
+    """U-statistics have no weights."""
+    if method in ("multinomial", "asymptotic") and weights is not None:
+        raise ValueError(f"method={method!r} tests the U-statistic, which has no weights; use a sign bootstrap.")
+
+
+def check_several(draws: Draws) -> None:
+    """One draw has nothing to be compared with."""
+    if draws.num_draws < 2:
+        raise ValueError("A test needs at least two draws; got one.")
+
+
+def check_orders(orders: Sequence[int] | None, discrepancy: Discrepancy) -> tuple[int, ...] | None:
     """Orders at which the discrepancy can be tested."""
     if orders is None:
-        return
+        return None
+    if not isinstance(orders, Sequence | np.ndarray | jax.Array) or isinstance(orders, str):
+        raise TypeError(f"`orders` must be a sequence of integers, such as (1, 2); got {orders!r}.")
+    orders = tuple(orders)
     highest = discrepancy._highest_order
     if highest is None:
         raise ValueError(f"`orders` needs features with degrees; {type(discrepancy).__name__} has none.")
-    for order in orders:
-        if check_positive_integer(order, "orders") > highest:
-            raise ValueError(f"`orders` reach up to {max(orders)}, the discrepancy only to {highest}.")
-    if len(orders) == 0 or len(set(orders)) < len(orders):
+    orders = tuple(check_positive_integer(order, "orders") for order in orders)
+    if not orders or len(set(orders)) < len(orders):
         raise ValueError(f"`orders` must be different from each other, and at least one; got {orders!r}.")
+    if max(orders) > highest:
+        raise ValueError(f"`orders` reach up to {max(orders)}, the discrepancy only to {highest}.")
+    return orders
 
 
 def wanted_of(orders: Sequence[int] | None, *, unbiased: bool = False) -> Wanted:
@@ -344,8 +368,14 @@ def resampled(
     )  # fmt: skip
     values, seen = run(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
     discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
+    if is_concrete(values) and not np.any(values):
+        raise FloatingPointError(
+            f"The statistic and all its replicates are zero in {draws.dtype}: all Stein features are, or their squares "
+            f"are too small for it. {discrepancy._remedy}"
+        )
     warn(seen, draws, form, method=scheme.method, assumes_independence=scheme.method in INDEPENDENT)
-    warn_of_floor(scheme.floor, settings.alpha, draws.num_draws)
+    time = scheme.autocorrelation_time if scheme.method in DEPENDENT else None
+    warn_of_few(scheme.floor, settings.alpha, None if time is None else draws.num_draws / time)
     return values, scheme
 
 
@@ -362,15 +392,15 @@ class _Verdict(NamedTuple):
 
 @partial(jax.jit, static_argnums=1)
 def _verdict(values: Float[Array, "statistics columns"], num_rejected: int) -> _Verdict:
-    p, statistic = pvalues.p_values(values), values[:, 0]
+    p, is_defined = pvalues.p_values(values), pvalues.is_defined(values)
     adjusted = pvalues.step_down(p)
     return _Verdict(
-        statistic=statistic,
-        p_value=pvalues.unless_nan(p[:, 0], statistic),
-        adjusted_p_value=pvalues.unless_nan(adjusted, statistic),
+        statistic=values[:, 0],
+        p_value=jnp.where(is_defined, p[:, 0], jnp.nan),
+        adjusted_p_value=jnp.where(is_defined, adjusted, jnp.nan),
         threshold=pvalues.threshold(values, num_rejected),
-        # In ranks, which are exact. One that is not a number is not rejected.
-        reject=(jnp.round(adjusted * values.shape[1]) <= num_rejected) & ~jnp.isnan(statistic),
+        # In ranks, which are exact.
+        reject=(jnp.round(adjusted * values.shape[1]) <= num_rejected) & is_defined,
         replicates=values[:, 1:].T,
     )
 
@@ -414,6 +444,7 @@ def _checked_null(
         null_target = target
     else:
         null_target, null_draws, _ = check_input(null_target, null_samples, None, chains)
+    check_several(null_draws)
     if null_draws.structure != draws.structure:
         raise ValueError("`null_samples` must have the structure, shape and dtype of `samples`, but for their number.")
     return null_target, null_draws
@@ -440,9 +471,10 @@ def _asymptotic_test(
         return run(null_spectrum, target, draws, form, spectrum, function=function)
 
     u, omega, seen = spectrum_of(target, draws, centred=True)
+    discrepancy._finite(jnp.append(omega, u), target, draws, "The statistic or its null distribution")
     if null is not None:
         _, omega, _ = spectrum_of(*null, centred=False)
-    discrepancy._finite(jnp.append(omega, u), target, draws, "The statistic or its null distribution")
+        discrepancy._finite(omega, *null, "The null distribution")
     warn(seen, draws, form, method="asymptotic", assumes_independence=True)
     if not deterministic:
         replicates = simulate(rng_key, omega, settings.num_replicates) / n

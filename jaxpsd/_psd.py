@@ -164,6 +164,12 @@ class PSD(Discrepancy):
             )
         if self.form == "dual":
             raise ValueError("The dual form sums over pairs of draws, which cannot be streamed; use form='primal'.")
+        size = replicate_bytes(self._num_features(draws), num_replicates, draws.dtype)
+        if size > MEMORY_BUDGET:
+            raise ValueError(
+                f"A stream keeps the sums of all features in all replicates, here {readable_bytes(size)}, more than "
+                f"{readable_bytes(MEMORY_BUDGET)}. Lower the order, drop interactions, or take fewer replicates."
+            )
         return replace(self, form="primal")._test_form(draws, None, num_replicates)
 
     def _form_settings(self, draws: Draws, weights: Float[Array, " draws"] | None) -> dict[str, Any]:
@@ -222,7 +228,7 @@ class PSD(Discrepancy):
             needs_features = needs_features or not self.interactions
         if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
             instead = "interactions=False, a lower order" if self.interactions else "a lower order"
-            instead += "" if num_replicates is None else ", fewer replicates"
+            instead += ", fewer replicates" if num_replicates else ""
             instead += "" if needs_features else ", or form='dual'"
             raise ValueError(
                 f"The primal form needs {readable_bytes(size)} for {count:,} monomials of {dim} coordinates, more "

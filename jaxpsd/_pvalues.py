@@ -7,12 +7,12 @@ is its rank among all of them: (1 + #{replicates ≥ statistic}) / (1 + m).
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 Values = Float[Array, "statistics columns"]
 
 # Values that differ by so many units of rounding are ties.
-_ROUNDING = 64
+_ROUNDING = 16
 
 
 def p_values(values: Values) -> Values:
@@ -21,7 +21,7 @@ def p_values(values: Values) -> Values:
     def ranked(row: Float[Array, " columns"]) -> Float[Array, " columns"]:
         # Replicates whose signs all agree equal the observed value, but for rounding.
         smaller = jnp.searchsorted(jnp.sort(row), row - _ROUNDING * jnp.finfo(row.dtype).eps * jnp.abs(row))
-        return ((len(row) - smaller) / len(row)).astype(row.dtype)
+        return (len(row) - smaller).astype(row.dtype) / len(row)
 
     return jax.vmap(ranked)(values)
 
@@ -49,6 +49,6 @@ def threshold(values: Values, rejected: int) -> Float[Array, " statistics"]:
     return -jnp.sort(-values[:, 1:], axis=1)[:, rejected - 1]
 
 
-def unless_nan(p: Array, statistic: Array) -> Array:
-    """A statistic that is not a number has no p-value; compared with replicates, it would seem significant."""
-    return jnp.where(jnp.isnan(statistic), jnp.nan, p)
+def is_defined(values: Values) -> Bool[Array, " statistics"]:
+    """Whether there is a p-value: one that is not a number, compared with others, would seem significant."""
+    return jnp.isfinite(values).all(axis=1)

@@ -123,7 +123,7 @@ def _block_length(num_draws: int, chains: int, time: float, alpha: float) -> int
     return max(1, min(longest, round(1 / _flip_probability(num_draws, time))))
 
 
-def floor_of(method: str, parameter: float | None, num_draws: Any, chains: int) -> Any:
+def floor_of(method: str, parameter: float | None, num_draws: Any, chains: Any) -> Any:
     """Probability that all draws of a replicate have one sign; it then equals the observed statistic."""
     if method == "rademacher" or parameter is None:
         return 2.0 ** (1 - num_draws)

@@ -25,6 +25,9 @@ from jaxpsd._types import Scalar
 WORD = 32
 """Draws whose signs share a word."""
 
+LONGEST_CHAIN = 2**30
+"""Draws that a chain or a block can count. Signs are drawn anew after them, which changes nothing."""
+
 # Probabilities are multiples of 2⁻²⁴ with few significant bits: each bit costs random words.
 _PROBABILITY_BITS, _SIGNIFICANT_BITS = 24, 6
 

@@ -1,5 +1,6 @@
 """A discrepancy, or a test, of draws that come in batches, in memory that does not grow with their number."""
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -7,22 +8,21 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import register_dataclass
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxpsd._blocks import compensated_add
 from jaxpsd._bootstrap import Sums, Wanted, accumulate, statistics
-from jaxpsd._checks import check_choice, check_samples, is_concrete
+from jaxpsd._checks import check_choice, check_key, check_samples, is_concrete
 from jaxpsd._discrepancy import Discrepancy, Form, check_input, in_coordinates_of
 from jaxpsd._draws import Structure
 from jaxpsd._gof import GofResult, Settings, check_discrepancy, check_orders, labels_of, result_of, wanted_of
 from jaxpsd._resampling import Scheme, floor_of, signs_of
 from jaxpsd._score import Scorer, run
-from jaxpsd._signs import WORD, Parity, Place, Signs
+from jaxpsd._signs import LONGEST_CHAIN, WORD, Parity, Place, Signs
 from jaxpsd._types import PyTree, Scalar, Target
-
-# A stream's chain has no end that is known. Signs are drawn anew after so many draws, which changes nothing.
-_ENDLESS = 2**30
+from jaxpsd._watch import warn_of_few
 
 # What a place can number.
 _MOST_DRAWS = WORD * 2**32
@@ -32,7 +32,7 @@ _METHODS = ("rademacher", "markov", "block")
 
 @partial(
     register_dataclass,
-    data_fields=["sums", "excess", "count", "begin", "end", "signs", "last", "form"],
+    data_fields=["sums", "excess", "count", "chains", "begin", "end", "signs", "last", "form"],
     meta_fields=["structure"],
 )
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,8 @@ class StreamState:
         Of features times signs, and what rounding has added to them too much.
     count
         How many draws there are, as a place counts them.
+    chains
+        How many chains have begun.
     begin, end
         The places of the first draw and of the next to come.
     signs
@@ -58,6 +60,7 @@ class StreamState:
     sums: Sums
     excess: Sums
     count: Place
+    chains: Int[Array, ""]
     begin: Place
     end: Place
     signs: Signs
@@ -138,14 +141,16 @@ def stream(
     """
     check_discrepancy(discrepancy)
     check_choice(method, _METHODS, "method")
-    check_orders(orders, discrepancy)
-    wanted = wanted_of(orders)
-    if num_replicates == 0:
+    wanted = wanted_of(check_orders(orders, discrepancy))
+    if num_replicates == 0 and not isinstance(num_replicates, bool):
         settings = None
-        if orders is not None:
-            raise ValueError("`orders` are compared on replicates; a stream of the value alone has none.")
+        given = {"orders": orders, "flip_probability": flip_probability, "block_length": block_length}
+        for option, value in given.items():
+            if value is not None:
+                raise ValueError(f"`{option}` belongs to replicates, and a stream of the value alone has none.")
     else:
         settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+        settings.check_attainable()
         if settings.measures:
             raise ValueError(
                 f"A stream cannot measure the autocorrelation time of draws it has not seen; method={method!r} needs "
@@ -158,7 +163,7 @@ def stream(
 
     def update(state: StreamState, target: Target, samples: PyTree) -> StreamState:
         """The state after a batch of draws."""
-        target, draws, _ = check_input(target, samples, None, None)
+        target, draws, _ = check_input(target, samples, None, False)
         if draws.structure != state.structure:
             raise ValueError("`samples` must be a batch of positions like the one given to `init`.")
         added, last = run(
@@ -179,7 +184,9 @@ def stream(
         values = statistics(state.form, wanted, state.sums, n, state.structure.dim)
         if settings is None:
             return jnp.sqrt(values[0, 0])
-        floor = floor_of(method, settings.parameter, n, 1)
+        floor = floor_of(method, settings.parameter, n, jnp.maximum(state.chains, 1))
+        if is_concrete(floor):
+            warn_of_few(float(floor), settings.alpha, None, stacklevel=3)
         scheme = Scheme(method, state.signs, settings.parameter, None, floor)
         return result_of(values, scheme, settings, labels_of(wanted))
 
@@ -195,7 +202,12 @@ def _empty(
     start: int,
     chain_start: int | None,
 ) -> StreamState:
-    chain_start = start if chain_start is None else chain_start
+    check_key(rng_key)
+    try:
+        start = operator.index(start)
+        chain_start = start if chain_start is None else operator.index(chain_start)
+    except TypeError as error:
+        raise TypeError(f"`start` and `chain_start` must be integers; got {start!r} and {chain_start!r}.") from error
     if not 0 <= chain_start <= start < _MOST_DRAWS:
         raise ValueError(
             "`start` is the number of the first draw to come, counted from 0, and `chain_start` that of its chain's "
@@ -207,7 +219,7 @@ def _empty(
         method, parameter, num_replicates = settings.method, settings.parameter, settings.num_replicates
     form = discrepancy._stream_form(one, num_replicates)
     # A multiple of the block length, so that blocks go on where the numbers start again.
-    endless = _ENDLESS if method != "block" else _ENDLESS // int(parameter or 1) * int(parameter or 1)
+    endless = LONGEST_CHAIN if method != "block" else LONGEST_CHAIN // int(parameter or 1) * int(parameter or 1)
     signs = signs_of(rng_key, method, parameter, endless, num_replicates)
     shape = run(
         _batch, one.positions, one, form, signs, signs.origin, signs.start(), wanted, function=discrepancy._function
@@ -218,6 +230,7 @@ def _empty(
         sums=zeros,
         excess=zeros,
         count=Place.at(0),
+        chains=jnp.asarray(int(chain_start == start), jnp.int32),
         begin=begin,
         end=begin,
         signs=signs,
@@ -238,8 +251,11 @@ def _batch(
 
 def _merge(first: StreamState, second: StreamState) -> StreamState:
     """The state of two pieces together."""
-    if first.structure != second.structure or jax.tree.structure(first) != jax.tree.structure(second):
-        raise ValueError("Only states of one stream can be merged: same discrepancy, replicates, method and positions.")
+    if not _is_one_stream(first, second):
+        raise ValueError(
+            "Only states of one stream can be merged: with the same key, discrepancy, method and positions. Pieces are "
+            "told apart by their `start`."
+        )
     _check_order(first, second)
     # The second piece was summed as if the draw before it had the sign +1 in every replicate.
     sign = 1 - 2 * (first.last & 1).astype(first.sums.z.dtype)
@@ -252,15 +268,28 @@ def _merge(first: StreamState, second: StreamState) -> StreamState:
         (first.count.bit + second.count.bit) % WORD,
         first.count.phase,
     )
-    last = first.last ^ second.last
-    return replace(first, sums=total[0], excess=total[1], count=count, end=second.end, last=last)
+    last, chains = first.last ^ second.last, first.chains + second.chains
+    return replace(first, sums=total[0], excess=total[1], count=count, chains=chains, end=second.end, last=last)
+
+
+def _is_one_stream(first: StreamState, second: StreamState) -> bool:
+    if jax.tree.structure(first) != jax.tree.structure(second):
+        return False
+    if not is_concrete(first, second):
+        return True
+    # Also inside `jit`, where operations on known values would be traced.
+    with jax.ensure_compile_time_eval():
+        settings = [jax.tree.leaves(_settings(state)) for state in (first, second)]
+    return all(np.array_equal(one, other) for one, other in zip(*settings, strict=True))
+
+
+def _settings(state: StreamState) -> PyTree:
+    return state.form, jax.random.key_data(state.signs.key), state.signs.change, state.signs.block
 
 
 def _check_order(first: StreamState, second: StreamState) -> None:
     """Draws that share a sign would count as dependent; a chain must not be continued across a gap."""
     if not is_concrete(first, second):
-        return
-    if (jax.random.key_data(first.signs.key) != jax.random.key_data(second.signs.key)).any():
         return
     begin, end = _index(second.begin), _index(first.end)
     if begin < end:

@@ -262,6 +262,8 @@ def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Fl
     ridge = _least_independent(dim, x.dtype) * jnp.diag(jnp.diag(among_scores))
     slope = jnp.linalg.solve(among_scores + ridge, with_draws)
     explained = (slope * with_draws).sum(axis=0) / jnp.diag(covariance)[:dim]
+    # Adjusted for how many scores there are to explain with.
+    explained = 1 - (1 - explained) * (n - 1) / (n - dim - 1)
     variance = -jnp.diag(slope)
     to_trust = (explained > 0.5) & (variance > 0)
     loc = jnp.where(to_trust, mean[:dim] - einsum("i,ij->j", mean[dim:], slope), 0)

@@ -13,11 +13,14 @@ from jaxpsd._discrepancy import Form, extremes, share_of_few, warn_of_heavy_tail
 from jaxpsd._draws import Draws
 from jaxpsd._types import Block, PyTree, Scalar
 
-# Raw monomials of coordinates whose standard deviations differ more than this look at the widest ones only.
+# Where standard deviations differ more than this, raw monomials look at some coordinates only.
 _LARGEST_SCALE_RATIO = 10
 
 # How often independent draws shall bring a warning; and a correlation of successive draws that does no harm.
 _FALSE_ALARM, _HARMLESS = 1e-4, 0.05
+
+# Fewer effective draws than this are too few for a bootstrap of dependent draws.
+_ENOUGH_EFFECTIVE = 20
 
 # Where warnings point to: past `_warn_…`, `warn` and whoever calls it for the public function.
 _USER = 5
@@ -55,15 +58,17 @@ def watch(
     # Within blocks: an offset that all draws share then costs no digits, and a drift shows all the same.
     u = jnp.concatenate([x, s, x * s], axis=1)
     u = u - u.mean(axis=0, keepdims=True)
-    return (extremeness, (u**2).sum(axis=0), (u[1:] * u[:-1]).sum(axis=0)), largest
+    count = jnp.asarray(len(x), x.dtype)
+    return (extremeness, (u**2).sum(axis=0), (u[1:] * u[:-1]).sum(axis=0), count), largest
 
 
-def watched(sums: PyTree, largest: Array, num_draws: int) -> Watched:
+def watched(sums: PyTree, largest: Array) -> Watched:
     """From the sums over all blocks to what is to be judged."""
-    extremeness, squares, products = sums
+    # Blocks may overlap, so that the draws counted are more than there are.
+    extremeness, squares, products, count = sums
     dim = len(squares) // 3
     lag_one = jnp.where(squares > 0, products / jnp.where(squares > 0, squares, 1), 0)
-    return Watched(share_of_few(largest, extremeness), jnp.sqrt(squares[:dim] / num_draws), lag_one[dim:])
+    return Watched(share_of_few(largest, extremeness), jnp.sqrt(squares[:dim] / count), lag_one[dim:])
 
 
 def warn(seen: Watched, draws: Draws, form: Form, *, method: str, assumes_independence: bool) -> None:
@@ -96,18 +101,26 @@ def _warn_of_scales(seen: Watched, draws: Draws) -> None:
         narrow, wide = (draws.coordinate(int(index)) for index in (scales.argmin(), scales.argmax()))
         warnings.warn(
             f"The scales of coordinates differ: {wide} has standard deviation {scales.max():.3g}, {narrow} has "
-            f"{scales.min():.3g}. Raw monomials hardly see errors of the narrow ones; use transform='standardize'.",
+            f"{scales.min():.3g}. Raw monomials hardly see errors of some coordinates then; use "
+            "transform='standardize'.",
             ScalesWarning,
             stacklevel=_USER,
         )
 
 
-def warn_of_floor(floor: float, alpha: float, num_draws: int) -> None:
-    """Say that no p-value can be small enough."""
+def warn_of_few(floor: float, alpha: float, effective: float | None, stacklevel: int = _USER - 1) -> None:
+    """Say that no p-value can be small enough, or that none is to be trusted."""
     if floor > alpha:
         warnings.warn(
-            f"{num_draws:,} draws are so dependent that with probability {floor:.2g} all signs of a replicate agree: "
-            f"no p-value is smaller, and nothing can be rejected at {alpha:g}. Draw longer chains, or more of them.",
+            f"All signs of a replicate agree with probability {floor:.2g}: no p-value is smaller, and nothing can be "
+            f"rejected at {alpha:g}. Draw longer chains, or more of them.",
             DependentDrawsWarning,
-            stacklevel=_USER - 1,
+            stacklevel=stacklevel,
+        )
+    elif effective is not None and effective < _ENOUGH_EFFECTIVE:
+        warnings.warn(
+            f"These chains are worth about {effective:.0f} independent draws, too few for p-values to be right: "
+            "correct draws may be rejected too often. Draw longer chains, or more of them.",
+            DependentDrawsWarning,
+            stacklevel=stacklevel,
         )

@@ -96,6 +96,11 @@ def test_many_monomials_are_summed_over_pairs():
     assert adaptive(lambda x: -0.5 * jnp.sum(x**2), x).p_value > 0.01
 
 
+def test_few_draws_and_many_coordinates_take_the_maximum_over_degree_one(good):
+    assert adaptive(logdensity, good[:200]).parts.labels[-1] == "maximum of order 1"
+    assert adaptive(logdensity, good).parts.labels[-1] == "maximum of order 2"
+
+
 def test_lower_orders_and_no_interactions(good):
     assert adaptive(logdensity, good, order=1).parts.labels == ("V of order 1", "maximum of order 1")
     assert not adaptive(logdensity, good, order=3, interactions=False).reject
@@ -117,7 +122,13 @@ def test_a_score_that_is_not_finite_is_named(good):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"method": "asymptotic"}, "'auto'"), ({"order": 0}, "order"), ({"transform": "squeeze"}, "transform")],
+    [
+        ({"method": "asymptotic"}, "'auto'"),
+        ({"order": 0}, "order"),
+        ({"transform": "squeeze"}, "'target'"),
+        ({"method": "multinomial", "weights": np.ones(1000)}, "no weights"),
+        ({"num_replicates": 10}, "at least 19"),
+    ],
 )
 def test_options_that_make_no_sense(good, options, message):
     with pytest.raises(ValueError, match=message):

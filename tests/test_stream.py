@@ -10,7 +10,7 @@ import pytest
 import jaxpsd
 
 KEY = jax.random.key(0)
-METHODS = {"rademacher": {}, "markov": {"flip_probability": 0.05}, "block": {"block_length": 37}}
+METHODS = {"rademacher": {}, "markov": {"flip_probability": 0.01}, "block": {"block_length": 37}}
 N, REPLICATES = 500, 50
 
 
@@ -65,6 +65,7 @@ def test_chains_are_merged_as_chains(x, method):
     for other in others:
         merged = stream.merge(merged, other)
     np.testing.assert_allclose(stream.result(merged).replicates, whole.replicates, rtol=1e-9)
+    np.testing.assert_allclose(stream.result(merged).p_value_floor, whole.p_value_floor, rtol=1e-6)
 
 
 def test_a_merged_state_can_be_updated(x):
@@ -145,12 +146,43 @@ def test_a_chain_is_not_continued_across_a_gap(x):
         stream.merge(a, c)
 
 
-def test_pieces_with_keys_of_their_own_can_be_merged(x):
+def test_pieces_of_different_streams_are_refused(x):
+    stream = jaxpsd.stream(jaxpsd.PSD(2), REPLICATES, method="markov", flip_probability=0.1)
+    a, b = in_pieces(stream, x, (200,))
+    faster = jaxpsd.stream(jaxpsd.PSD(2), REPLICATES, method="markov", flip_probability=0.4)
+    moved = jaxpsd.stream(
+        jaxpsd.PSD(2, transform=jaxpsd.Affine(jnp.ones(3), jnp.ones(3))),
+        REPLICATES,
+        method="markov",
+        flip_probability=0.1,
+    )
+    other_key = stream.init(jax.random.key(9), x[0], start=200)
+    for other in (in_pieces(faster, x, (200,))[1], in_pieces(moved, x, (200,))[1], other_key):
+        with pytest.raises(ValueError, match="one stream"):
+            stream.merge(a, other)
+    assert stream.merge(a, b).sums.z.shape == a.sums.z.shape
+
+
+def test_chains_are_streams_of_their_own(x):
     stream = jaxpsd.stream(jaxpsd.PSD(2), REPLICATES)
-    a = stream.update(stream.init(jax.random.key(1), x[0]), logdensity, x[:200])
-    b = stream.update(stream.init(jax.random.key(2), x[0]), logdensity, x[200:])
-    result = stream.result(stream.merge(a, b))
-    np.testing.assert_allclose(result.statistic, jaxpsd.PSD(2).v_statistic(logdensity, x), rtol=1e-9)
+    with pytest.raises(ValueError, match="draws, dim"):
+        stream.update(stream.init(KEY, x[0]), logdensity, x.reshape(2, -1, 3))
+
+
+def test_states_can_be_merged_inside_jit(x):
+    stream = jaxpsd.stream(jaxpsd.PSD(2), REPLICATES)
+    a, b = in_pieces(stream, x, (200,))
+    eager = stream.merge(a, b)
+    for merged in (jax.jit(stream.merge)(a, b), jax.jit(lambda: stream.merge(a, b))()):
+        np.testing.assert_allclose(merged.sums.z, eager.sums.z, rtol=1e-9)
+
+
+def test_a_stream_that_cannot_be_rejected_says_so(x):
+    stream = jaxpsd.stream(jaxpsd.PSD(2), REPLICATES, method="markov", flip_probability=0.001)
+    state = stream.update(stream.init(KEY, x[0]), logdensity, x)
+    with pytest.warns(jaxpsd.DependentDrawsWarning, match="nothing can be") as caught:
+        stream.result(state)
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -162,6 +194,8 @@ def test_pieces_with_keys_of_their_own_can_be_merged(x):
         (jaxpsd.PSD(2), {"method": "block", "num_replicates": 99}, "block_length"),
         (jaxpsd.PSD(2), {"num_replicates": 5}, "at least 19"),
         (jaxpsd.PSD(2), {"orders": (1, 2)}, "replicates"),
+        (jaxpsd.PSD(2), {"flip_probability": 0.1}, "replicates"),
+        (jaxpsd.PSD(2), {"num_replicates": False}, "num_replicates"),
         (jaxpsd.PSD(2), {"orders": (1, 3), "num_replicates": 99}, "only to 2"),
     ],
 )
@@ -176,6 +210,10 @@ def test_beginnings_that_make_no_sense():
     with pytest.raises(ValueError, match="dual"):
         jaxpsd.stream(jaxpsd.PSD(2, form="dual")).init(KEY, jnp.zeros(2))
     stream = jaxpsd.stream(jaxpsd.PSD(2))
+    with pytest.raises(ValueError, match="sums of all features"):
+        jaxpsd.stream(jaxpsd.PSD(4), REPLICATES).init(KEY, jnp.zeros(300))
+    with pytest.raises(TypeError, match="integers"):
+        stream.init(KEY, jnp.zeros(2), start=1.5)
     with pytest.raises(ValueError, match="chain_start"):
         stream.init(KEY, jnp.zeros(2), start=5, chain_start=6)
     with pytest.raises(ValueError, match="no draws"):

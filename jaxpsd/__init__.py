@@ -22,6 +22,7 @@ _resampling     which bootstrap suits them
 _asymptotic     the limiting distribution of the U-statistic
 _chisquare      weighted sums of χ² variables
 _pvalues        from a statistic and its replicates to p-values
+_settings       what users choose about a test, checked
 _gof            goodness-of-fit tests
 _adaptive       one test that chooses its order
 _stream         draws that come in batches

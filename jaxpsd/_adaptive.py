@@ -16,9 +16,10 @@ from jaxpsd._bootstrap import Wanted
 from jaxpsd._checks import check_choice, check_key, check_positive_integer
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws
-from jaxpsd._gof import METHODS, GofResult, Settings, check_several, check_weights_suit, labels_of, resampled, result_of
+from jaxpsd._gof import GofResult, resampled, result_of
 from jaxpsd._monomials import num_monomials
 from jaxpsd._psd import PSD, replicate_bytes
+from jaxpsd._settings import METHODS, Settings, check_several, check_weights_suit, labels_of
 from jaxpsd._transform import Rule, Transform, fit_to_target
 from jaxpsd._types import PyTree, Target
 

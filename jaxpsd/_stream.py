@@ -17,9 +17,10 @@ from jaxpsd._bootstrap import Sums, Wanted, accumulate, statistics
 from jaxpsd._checks import check_choice, check_key, check_samples, is_concrete
 from jaxpsd._discrepancy import Discrepancy, Form, check_input, in_coordinates_of
 from jaxpsd._draws import Structure
-from jaxpsd._gof import GofResult, Settings, check_discrepancy, check_orders, labels_of, result_of, wanted_of
+from jaxpsd._gof import GofResult, result_of
 from jaxpsd._resampling import Scheme, floor_of, signs_of
 from jaxpsd._score import Scorer, run
+from jaxpsd._settings import Settings, check_discrepancy, check_orders, labels_of, wanted_of
 from jaxpsd._signs import LONGEST_CHAIN, WORD, Parity, Place, Signs
 from jaxpsd._types import PyTree, Scalar, Target
 from jaxpsd._watch import warn_of_few

@@ -19,7 +19,10 @@ def test_every_public_name_exists_and_is_documented():
     assert sorted(jaxpsd.__all__) == sorted(name for name in vars(jaxpsd) if not name.startswith("_") and name != "cli")
 
 
-@pytest.mark.parametrize("name", ["PSD", "Affine", "SteinDiscrepancy", "score", "stein_operator"])
+@pytest.mark.parametrize(
+    "name",
+    ["PSD", "Affine", "SteinDiscrepancy", "adaptive_test", "gof_test", "score", "stein_operator", "stream"],
+)
 def test_every_public_name_has_an_example(name):
     assert ">>>" in getattr(jaxpsd, name).__doc__
 

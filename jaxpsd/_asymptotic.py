@@ -43,41 +43,60 @@ def null_spectrum(
     """U of the draws, and the ω_i that belong to them."""
     scorer = in_coordinates_of(form, scorer)
     compute = _from_features if spectrum.from_features else _from_gram
-    u, matrix, seen = compute(scorer, arrays, form, centred=spectrum.centred)
+    u, matrix, diagonal, seen = compute(scorer, arrays, form, centred=spectrum.centred)
     # Not negative but for rounding.
-    return u, jnp.maximum(jnp.linalg.eigvalsh(matrix), 0), seen
+    omega = jnp.maximum(jnp.linalg.eigvalsh(matrix), 0)
+    return u, omega * _shrinkage((omega**2).sum(), diagonal, num_draws(arrays)), seen
+
+
+def _shrinkage(squares: Scalar, diagonal: Scalar, num_draws: int) -> Scalar:
+    """By how much eigenvalues of an estimated matrix have to shrink for the variance 2 Σ_i ω_i² to be right.
+
+    Σ_i ω_i² = Σ_ij Δ_ij² / n² has terms i = j, Σ_i Δ_ii² / n², that the variance of U has not. With many features,
+    or features with heavy tails, they are not small, and the test would seldom reject.
+    """
+    ratio = (squares - diagonal) / squares * num_draws / (num_draws - 1)
+    return jnp.where(squares > 0, jnp.sqrt(jnp.clip(ratio, 0, 1)), 1)
 
 
 def _from_features(
     scorer: Scorer, arrays: PyTree, form: Form, *, centred: bool
-) -> tuple[Scalar, Float[Array, "features features"], Watched]:
+) -> tuple[Scalar, Float[Array, "features features"], Scalar, Watched]:
     n = num_draws(arrays)
 
     def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
         x, s = scorer(block)
         tau = form.features(x, s)
         tau = tau if fresh is None else tau * fresh[:, None]
+        # With ‖τ‖² as one more feature, products give all that the diagonal needs.
+        extended = jnp.concatenate([tau, (tau**2).sum(axis=1, keepdims=True)], axis=1)
         seen, largest = watch(form, x, s, fresh, n)
-        return (tau.sum(axis=0), einsum("ni,nj->ij", tau, tau), seen), largest
+        return (extended.sum(axis=0), einsum("ni,nj->ij", extended, extended), seen), largest
 
     x, _ = jax.eval_shape(scorer, arrays)
     length = block_length(n, form.working_bytes(x), given=form.block_size)
     (total, products, seen), largest = sum_over_blocks(on_block, arrays, None, length)
-    mean, moments = total / n, products / n
-    u = (n * (mean**2).sum() - jnp.trace(moments)) / (n - 1)
-    return u, moments - jnp.outer(mean, mean) if centred else moments, watched(seen, largest)
+    mean, moments = total[:-1] / n, products / n
+    u = (n * (mean**2).sum() - jnp.trace(moments[:-1, :-1])) / (n - 1)
+    if not centred:
+        return u, moments[:-1, :-1], moments[-1, -1] / n, watched(seen, largest)
+    # ‖τ − τ̄‖² = ‖τ‖² − 2 τ̄ᵀτ + ‖τ̄‖² is linear in the extended features, up to a constant.
+    linear, constant = jnp.append(-2 * mean, 1), (mean**2).sum()
+    diagonal = einsum("i,ij,j->", linear, moments, linear) + 2 * constant * (linear * total).sum() / n + constant**2
+    return u, moments[:-1, :-1] - jnp.outer(mean, mean), diagonal / n, watched(seen, largest)
 
 
 def _from_gram(
     scorer: Scorer, arrays: PyTree, form: Form, *, centred: bool
-) -> tuple[Scalar, Float[Array, "draws draws"], Watched]:
+) -> tuple[Scalar, Float[Array, "draws draws"], Scalar, Watched]:
     x, s = all_scored(scorer, arrays)
     gram, n = gram_of(form, x, s), len(x)
     rows = gram.mean(axis=0)
     u = (n * rows.mean() - jnp.trace(gram) / n) / (n - 1)
     if centred:
         gram = gram - rows[None] - rows[:, None] + rows.mean()[None, None]
-    return u, gram / n, watched(*watch(form, x, s, None, n))
+    diagonal = (jnp.diag(gram) ** 2).sum() / n**2
+    return u, gram / n, diagonal, watched(*watch(form, x, s, None, n))
 
 
 def simulate(rng_key: PRNGKeyArray, omega: Float[Array, " terms"], num_replicates: int) -> Float[Array, " replicates"]:

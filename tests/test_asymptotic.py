@@ -31,7 +31,20 @@ def test_the_spectrum_is_that_of_the_covariance(x64):
     x = jax.random.normal(jax.random.key(0), (500, 2))
     tau = np.asarray(jaxpsd.PSD(2).features(-x, x))
     _, omega = spectrum(x, -x, from_features=True)
-    np.testing.assert_allclose(omega, np.linalg.eigvalsh(np.cov(tau.T, bias=True)), rtol=1e-9)
+    expected = np.linalg.eigvalsh(np.cov(tau.T, bias=True))
+    np.testing.assert_allclose(omega / omega.sum(), expected / expected.sum(), rtol=1e-9)
+    assert omega.sum() == pytest.approx(expected.sum(), rel=0.05)
+
+
+@pytest.mark.parametrize("from_features", [True, False])
+def test_the_variance_is_that_of_the_sum_over_different_draws(x64, from_features):
+    x = jax.random.laplace(jax.random.key(0), (60, 3))
+    tau = np.asarray(jaxpsd.PSD(2).features(-x, x))
+    tau = tau - tau.mean(axis=0)
+    gram = tau @ tau.T
+    off_diagonal = (gram**2).sum() - (np.diag(gram) ** 2).sum()
+    _, omega = spectrum(x, -x, from_features=from_features)
+    assert (omega**2).sum() == pytest.approx(off_diagonal / (60 * 59), rel=1e-9)
 
 
 def test_simulated_values_have_the_right_moments():

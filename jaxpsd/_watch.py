@@ -1,6 +1,7 @@
 """What is seen on the way through the draws of a test, and may be worth a warning."""
 
 import warnings
+from math import ceil
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ _LARGEST_SCALE_RATIO = 10
 
 # How often independent draws shall bring a warning; and a correlation of successive draws that does no harm.
 _FALSE_ALARM, _HARMLESS = 1e-4, 0.05
+
+# Scales and correlations are an alarm, not a result: of more draws than this, some are looked at.
+_DRAWS_WATCHED = 2**14
 
 # Fewer effective draws than this are too few for a bootstrap of dependent draws.
 _ENOUGH_EFFECTIVE = 20
@@ -55,6 +59,9 @@ def watch(
 ) -> tuple[PyTree, Float[Array, " few"]]:
     """What a block adds to the sums, and its most extreme draws, which are stacked."""
     extremeness, largest = extremes(form, x, s, weights, num_draws)
+    # Successive draws, so the first ones of each block where there are many.
+    some = ceil(len(x) * min(1, _DRAWS_WATCHED / num_draws))
+    x, s = x[:some], s[:some]
     # Within blocks: an offset that all draws share then costs no digits, and a drift shows all the same.
     u = jnp.concatenate([x, s, x * s], axis=1)
     u = u - u.mean(axis=0, keepdims=True)
@@ -84,7 +91,7 @@ def warn(seen: Watched, draws: Draws, form: Form, *, method: str, assumes_indepe
 
 def _warn_of_dependence(seen: Watched, draws: Draws, method: str) -> None:
     largest = float(seen.lag_one.max())
-    by_chance = NormalDist().inv_cdf(1 - _FALSE_ALARM / len(seen.lag_one)) / draws.num_draws**0.5
+    by_chance = NormalDist().inv_cdf(1 - _FALSE_ALARM / len(seen.lag_one)) / min(draws.num_draws, _DRAWS_WATCHED) ** 0.5
     if largest > max(by_chance, _HARMLESS):
         warnings.warn(
             f"Successive draws are correlated (up to {largest:.2f}), but method={method!r} takes them as independent "

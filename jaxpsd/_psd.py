@@ -227,9 +227,10 @@ class PSD(Discrepancy):
             primal_is_cheaper = primal <= dual
             needs_features = needs_features or not self.interactions
         if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
-            instead = "interactions=False, a lower order" if self.interactions else "a lower order"
-            instead += ", fewer replicates" if num_replicates else ""
-            instead += "" if needs_features else ", or form='dual'"
+            ways = ["interactions=False"] if self.interactions else []
+            ways += ["a lower order", *(["fewer replicates"] if num_replicates else [])]
+            ways += [] if needs_features else ["form='dual'"]
+            instead = " or ".join(ways)
             raise ValueError(
                 f"The primal form needs {readable_bytes(size)} for {count:,} monomials of {dim} coordinates, more "
                 f"than the {readable_bytes(MEMORY_BUDGET)} that temporaries may take. Use {instead}."

@@ -49,7 +49,11 @@ def test_blocks_see_every_draw_once(num_draws, length, weighted):
 def test_tiles_see_every_pair_once(num_draws, length):
     x = jax.random.normal(jax.random.key(num_draws), (num_draws, 2))
     weights = jnp.linspace(1, 2, num_draws)
-    total = _blocks.sum_over_tile_pairs(lambda left, right: left @ right.T, x, weights, min(length, num_draws))
+
+    def tile_sum(left, right):
+        return left.weights @ (left.arrays @ right.arrays.T) @ right.weights
+
+    total = _blocks.sum_over_tile_pairs(tile_sum, x, weights, min(length, num_draws))
     np.testing.assert_allclose(total, weights @ (x @ x.T) @ weights, rtol=1e-4, atol=1e-4)
 
 

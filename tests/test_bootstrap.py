@@ -67,8 +67,7 @@ def test_u_statistics_leave_out_the_diagonal(draws, form):
     np.testing.assert_allclose(found[0], jaxpsd.PSD(3).u_statistic(s, x), rtol=1e-10)
 
 
-@pytest.mark.parametrize("unbiased", [False, True])
-@pytest.mark.parametrize("form", ["primal", "dual"])
+@pytest.mark.parametrize(("form", "unbiased"), [("primal", True), ("dual", False)])
 def test_several_orders_are_those_of_the_orders_alone(draws, form, unbiased):
     x, s = draws
     source = SOURCES["multinomial" if unbiased else "markov"]

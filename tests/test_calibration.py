@@ -44,7 +44,7 @@ def is_calibrated(p):
     return low <= (p <= ALPHA).sum() <= high and scipy.stats.kstest(small, "uniform").pvalue > 1e-4
 
 
-@pytest.mark.parametrize("dim", [1, 5])
+@pytest.mark.parametrize("dim", [5])
 @pytest.mark.parametrize(
     "options",
     [
@@ -99,7 +99,7 @@ def rejections(chain, shape, rho, shift, repeats):
     return counts
 
 
-@pytest.mark.parametrize("chains", [1, 4])
+@pytest.mark.parametrize("chains", [4])
 def test_correct_chains_are_seldom_rejected(chain, chains):
     # Up to 9% in 1000 repeats of the long study.
     assert all(few_enough(count, 40, 0.09) for count in rejections(chain, (chains, 2000 // chains, 3), 0.9, 0.0, 40))

@@ -47,7 +47,7 @@ def test_right_draws_pass_and_wrong_draws_do_not(good, method):
         assert float(result.p_value) == pytest.approx(float(expected), abs=1.1 / 501)
 
 
-@pytest.mark.parametrize("method", OPTIONS)
+@pytest.mark.parametrize("method", ["rademacher", "asymptotic"])
 def test_the_statistic_is_that_of_the_discrepancy(good, method):
     result = run_test(logdensity, good, method=method, **OPTIONS[method])
     psd = jaxpsd.PSD(2)
@@ -55,7 +55,7 @@ def test_the_statistic_is_that_of_the_discrepancy(good, method):
     np.testing.assert_allclose(result.statistic, statistic(logdensity, good), rtol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["rademacher", "markov", "asymptotic"])
+@pytest.mark.parametrize("method", ["rademacher", "asymptotic"])
 def test_scores_and_log_density_give_the_same_test(good, method):
     options = {"method": method, **OPTIONS[method]}
     np.testing.assert_allclose(

@@ -47,8 +47,34 @@ def interleaved_times(calls: dict[str, Callable[[], Any]], *, rounds: int) -> di
     return best
 
 
-def peak_memory_of(script: str) -> dict[str, float]:
-    """Run Python code in a fresh process that prints JSON, so that its peak memory is its own."""
+_MEMORY_SCRIPT = """
+import json, time
+import jax, jax.numpy as jnp, jaxpsd
+def memory(key):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(key))
+logdensity = lambda x: -0.5 * jnp.sum(x**2)
+# Draws in pieces, so that making them leaves no peak of its own.
+x = jnp.zeros(({n}, {dim}))
+def fill(x, key, start):
+    return jax.lax.dynamic_update_slice_in_dim(x, jax.random.normal(key, (1000, {dim})), start, axis=0)
+fill = jax.jit(fill, donate_argnums=0)
+for start in range(0, {n}, 1000):
+    x = fill(x, jax.random.key(start), start)
+x.block_until_ready()
+# Linux then forgets the peak that making the draws has left.
+open("/proc/self/clear_refs", "w").write("5")
+before = memory("VmRSS")
+start = time.perf_counter()
+value = float({value})
+seconds = time.perf_counter() - start
+print(json.dumps(dict(value=value, seconds=seconds, before_mib=before, extra_mib=memory("VmHWM") - before)))
+"""
+
+
+def peak_memory_of(value: str, n: int, dim: int) -> dict[str, float]:
+    """What an expression in `logdensity` and normal draws `x` takes beyond them, in a process of its own."""
+    script = _MEMORY_SCRIPT.format(n=n, dim=dim, value=value)
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 

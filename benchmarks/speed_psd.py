@@ -75,33 +75,8 @@ def measure(n: int, dim: int, order: int) -> dict[str, Any]:
     return row
 
 
-MEMORY_SCRIPT = """
-import json, time
-import jax, jax.numpy as jnp, jaxpsd
-def memory(key):
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(key))
-psd, logdensity = jaxpsd.PSD({order}), lambda x: -0.5 * jnp.sum(x**2)
-# Draws in pieces, so that making them leaves no peak of its own.
-x = jnp.zeros(({n}, {dim}))
-def fill(x, key, start):
-    return jax.lax.dynamic_update_slice_in_dim(x, jax.random.normal(key, (1000, {dim})), start, axis=0)
-fill = jax.jit(fill, donate_argnums=0)
-for start in range(0, {n}, 1000):
-    x = fill(x, jax.random.key(start), start)
-x.block_until_ready()
-# Linux then forgets the peak that making the draws has left.
-open("/proc/self/clear_refs", "w").write("5")
-before = memory("VmRSS")
-start = time.perf_counter()
-value = float(psd(logdensity, x))
-seconds = time.perf_counter() - start
-print(json.dumps(dict(value=value, seconds=seconds, before_mib=before, extra_mib=memory("VmHWM") - before)))
-"""
-
-
 def memory(n: int, dim: int, order: int) -> dict[str, Any]:
-    measured = peak_memory_of(MEMORY_SCRIPT.format(n=n, dim=dim, order=order))
+    measured = peak_memory_of(f"jaxpsd.PSD({order})(logdensity, x)", n, dim)
     return {"n": n, "dim": dim, "order": order, **measured}
 
 

@@ -76,36 +76,13 @@ def measure(n: int, dim: int, order: int, replicates: int, rounds: int) -> dict[
     }  # fmt: skip
 
 
-MEMORY_SCRIPT = """
-import json, time
-import jax, jax.numpy as jnp, jaxpsd
-def memory(key):
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(key))
-logdensity = lambda x: -0.5 * jnp.sum(x**2)
-x = jnp.zeros(({n}, {dim}))
-def fill(x, key, start):
-    return jax.lax.dynamic_update_slice_in_dim(x, jax.random.normal(key, (1000, {dim})), start, axis=0)
-fill = jax.jit(fill, donate_argnums=0)
-for start in range(0, {n}, 1000):
-    x = fill(x, jax.random.key(start), start)
-x.block_until_ready()
-# Linux then forgets the peak that making the draws has left.
-open("/proc/self/clear_refs", "w").write("5")
-before = memory("VmRSS")
-start = time.perf_counter()
-result = jaxpsd.gof_test(
-    jax.random.key(0), jaxpsd.PSD({order}), logdensity, x, method="{method}", num_replicates={replicates}
-)
-p = float(result.p_value)
-seconds = time.perf_counter() - start
-print(json.dumps(dict(p=p, seconds=seconds, before_mib=before, extra_mib=memory("VmHWM") - before)))
-"""
-
-
 def memory(n: int, dim: int, order: int, replicates: int, method: str) -> dict[str, Any]:
     case = {"n": n, "dim": dim, "order": order, "replicates": replicates, "method": method}
-    return {**case, **peak_memory_of(MEMORY_SCRIPT.format(**case))}
+    call = (
+        f"jaxpsd.gof_test(jax.random.key(0), jaxpsd.PSD({order}), logdensity, x, method={method!r}, "
+        f"num_replicates={replicates}).p_value"
+    )
+    return {**case, **peak_memory_of(call, n, dim)}
 
 
 def run(smoke: bool) -> dict[str, Any]:

@@ -17,12 +17,12 @@ _functions      the Stein discrepancy of functions that the user chooses
 _signs          random multipliers of draws: signs packed into words, multinomial counts
 _watch          what is seen on the way and may be worth a warning
 _bootstrap      a statistic and all of its replicates, in one pass
+_settings       what users choose about a test, checked
 _autocorrelation  how dependent draws are
 _resampling     which bootstrap suits them
 _asymptotic     the limiting distribution of the U-statistic
 _chisquare      weighted sums of χ² variables
 _pvalues        from a statistic and its replicates to p-values
-_settings       what users choose about a test, checked
 _gof            goodness-of-fit tests
 _adaptive       one test that chooses its order
 _stream         draws that come in batches

@@ -12,7 +12,7 @@ from jax import lax, random
 from jax.tree_util import register_static
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxpsd._blocks import block_length, einsum, num_draws, sum_over_blocks
+from jaxpsd._blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
 from jaxpsd._discrepancy import Form, all_scored, gram_of, in_coordinates_of
 from jaxpsd._score import Scorer
 from jaxpsd._types import PyTree, Scalar
@@ -66,8 +66,7 @@ def _from_features(
 
     def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
         x, s = scorer(block)
-        tau = form.features(x, s)
-        tau = tau if fresh is None else tau * fresh[:, None]
+        tau = weighted(form.features(x, s), fresh)
         # With ‖τ‖² as one more feature, products give all that the diagonal needs.
         extended = jnp.concatenate([tau, (tau**2).sum(axis=1, keepdims=True)], axis=1)
         seen, largest = watch(form, x, s, fresh, n)

@@ -99,6 +99,11 @@ def _sum_in_pairs(terms: Float[Array, "terms ..."]) -> Float[Array, "..."]:
     return terms[0]
 
 
+def weighted(values: Float[Array, "draws ..."], weights: Float[Array, " draws"] | None) -> Float[Array, "draws ..."]:
+    """Each draw's values times its weight; None stands for weights of one."""
+    return values if weights is None else values * weights.reshape(-1, *(1,) * (values.ndim - 1))
+
+
 def num_draws(arrays: PyTree) -> int:
     """Length of the leading axis that all leaves share."""
     return jax.tree.leaves(arrays)[0].shape[0]

@@ -13,7 +13,17 @@ import jax.numpy as jnp
 from jax.tree_util import register_static
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import Side, Span, block_length, einsum, num_draws, scan_over_blocks, sum_over_tile_pairs
+from jaxpsd._blocks import (
+    WORKING_SET,
+    Side,
+    Span,
+    block_length,
+    einsum,
+    num_draws,
+    scan_over_blocks,
+    sum_over_tile_pairs,
+    weighted,
+)
 from jaxpsd._discrepancy import Form, all_scored, in_coordinates_of
 from jaxpsd._score import Scorer
 from jaxpsd._signs import Counts, Multinomial, Multipliers, Signs
@@ -121,7 +131,7 @@ def accumulate(
 def _block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
     """Draws to work on at a time."""
     row_bytes = (1 + num_replicates) * x.dtype.itemsize
-    longest = min(block_length(len(x), form.working_bytes(x)), block_length(len(x), row_bytes, _MULTIPLIER_BYTES))
+    longest = max(1, min(WORKING_SET // form.working_bytes(x), _MULTIPLIER_BYTES // row_bytes))
     return block_length(len(x), 1, longest, given=form.block_size)
 
 
@@ -129,9 +139,7 @@ def _block_sums(
     form: Form, wanted: Wanted, x: Block, s: Block, weights: Float[Array, " block"] | None, multipliers: Multipliers
 ) -> Sums:
     """What a block of draws adds to the sums."""
-    tau = form.features(x, s).T
-    if weights is not None:
-        tau = tau * weights[None]
+    tau = weighted(form.features(x, s), weights).T
     squares = diagonals = None
     if wanted.maximum is not None:
         squares = (tau**2).sum(axis=1)
@@ -201,8 +209,7 @@ def _from_pairs(
         return v
 
     def diagonal(span: Span, carry: None, block: tuple[Block, Block], fresh: Weights) -> tuple[None, Array, None]:
-        deltas = jnp.stack([each.diagonal(*block) for each in forms])
-        deltas = deltas if fresh is None else deltas * fresh[None]
+        deltas = jnp.stack([weighted(each.diagonal(*block), fresh) for each in forms])
         return carry, einsum("kn,nm->km", deltas, ready.rows(span.start, length, x.dtype) ** 2), None
 
     _, delta, _ = scan_over_blocks(diagonal, None, scored, None, length)

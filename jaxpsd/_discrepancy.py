@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, einsum, map_over_blocks, num_draws, sum_draws, sum_over_blocks
+from jaxpsd._blocks import block_length, einsum, map_over_blocks, num_draws, sum_draws, sum_over_blocks, weighted
 from jaxpsd._checks import check_fits, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
@@ -300,7 +300,7 @@ def pair_sums(
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
         x, s = scorer(block)
-        delta = sum_draws(_weighted(form.diagonal(x, s), block_weights)) if diagonal else jnp.zeros((), x.dtype)
+        delta = sum_draws(weighted(form.diagonal(x, s), block_weights)) if diagonal else jnp.zeros((), x.dtype)
         extremeness, largest = extremes(form, x, s, block_weights, n)
         return (linear(x, s, block_weights), delta, extremeness), largest
 
@@ -323,17 +323,13 @@ def feature_pair_sums(
     x, _ = jax.eval_shape(scorer, arrays)
 
     def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
-        return sum_draws(_weighted(form.features(x, s), block_weights))
+        return sum_draws(weighted(form.features(x, s), block_weights))
 
     def norm(z: Float[Array, " features"]) -> Scalar:
         return form.squared_norm(z[:, None])[0]
 
     length = block_length(len(x), form.working_bytes(x), given=block_size)
     return pair_sums(linear, norm, form, scorer, arrays, weights, length=length, diagonal=diagonal)
-
-
-def _weighted(values: Float[Array, "block ..."], weights: Float[Array, " block"] | None) -> Array:
-    return values if weights is None else values * weights.reshape(-1, *(1,) * (values.ndim - 1))
 
 
 def extremes(
@@ -343,7 +339,7 @@ def extremes(
     stride = ceil(num_draws / _DRAWS_WATCHED)
     seen = None if weights is None else weights[::stride]
     # They are looked at, not differentiated through.
-    extremeness = jax.lax.stop_gradient(_weighted(form.extremeness(x[::stride], s[::stride]), seen))
+    extremeness = jax.lax.stop_gradient(weighted(form.extremeness(x[::stride], s[::stride]), seen))
     return extremeness.sum(), _largest(extremeness)
 
 

@@ -23,12 +23,14 @@ from jaxpsd import _pvalues as pvalues
 from jaxpsd._asymptotic import Spectrum, null_spectrum, simulate
 from jaxpsd._autocorrelation import PILOT_DRAWS
 from jaxpsd._bootstrap import Wanted, bootstrap
-from jaxpsd._checks import check_fits, check_key, is_concrete
+from jaxpsd._checks import check_fits, check_key, check_samples, is_concrete
 from jaxpsd._discrepancy import Discrepancy, Form, check_input
 from jaxpsd._draws import Draws
-from jaxpsd._resampling import DEPENDENT, INDEPENDENT, Scheme, settle
-from jaxpsd._score import LogDensity, run, scores_of
+from jaxpsd._resampling import Scheme, settle
+from jaxpsd._score import LogDensity, check_target, run, scores_of
 from jaxpsd._settings import (
+    DEPENDENT,
+    INDEPENDENT,
     Settings,
     check_belongs,
     check_discrepancy,
@@ -244,6 +246,11 @@ def _check_combination(
 # --- bootstraps -------------------------------------------------------------------------------------------
 
 
+def scored_in_advance(target: PyTree, draws: Draws) -> PyTree:
+    """The scores, where more than one pass needs them and they are few enough to be kept."""
+    return scores_of(target, draws) if draws.num_draws <= PILOT_DRAWS else target
+
+
 def resampled(
     rng_key: PRNGKeyArray,
     discrepancy: Discrepancy,
@@ -256,13 +263,9 @@ def resampled(
 ) -> tuple[Float[Array, "statistics columns"], Scheme]:
     """The wanted statistics and their replicates, by the method that suits the draws; warnings where due."""
     function = discrepancy._function
-    if settings.measures and is_concrete(draws) and draws.num_draws <= PILOT_DRAWS:
-        # The pilot pass needs all scores, and so does the test.
-        target = scores_of(target, draws)
-    scheme = settle(
-        rng_key, settings.method, settings.parameter, target, draws, form, function,
-        num_replicates=settings.num_replicates, alpha=settings.alpha,
-    )  # fmt: skip
+    if settings.measures:
+        target = scored_in_advance(target, draws)
+    scheme = settle(rng_key, settings, target, draws, form, function)
     values, seen = run(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
     discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
     if is_concrete(values) and not np.any(values):
@@ -334,17 +337,15 @@ def _checked_null(
     """Draws of the target, and how to score them."""
     if null_samples is None:
         return None
-    if null_target is None:
-        if not isinstance(target, LogDensity):
-            raise ValueError("`target` are scores at `samples`; those at `null_samples` are needed as `null_target`.")
-        null_target, null_draws, _ = check_input(target.function, null_samples, None, chains)
-        null_target = target
-    else:
-        null_target, null_draws, _ = check_input(null_target, null_samples, None, chains)
+    null_draws = check_samples(null_samples, chains=chains, name="null_samples")
+    if null_target is not None:
+        target = check_target(null_target, null_samples, null_draws, chains=chains)
+    elif not isinstance(target, LogDensity):
+        raise ValueError("`target` are scores at `samples`; those at `null_samples` are needed as `null_target`.")
     check_several(null_draws)
     if null_draws.structure != draws.structure:
         raise ValueError("`null_samples` must have the structure, shape and dtype of `samples`, but for their number.")
-    return null_target, null_draws
+    return target, null_draws
 
 
 def _asymptotic_test(

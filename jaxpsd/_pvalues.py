@@ -39,9 +39,11 @@ def step_down(p: Values) -> Float[Array, " statistics"]:
     return jnp.zeros_like(adjusted).at[order].set(adjusted)
 
 
-def smallest(p: Values) -> Float[Array, " columns"]:
+@jax.jit
+def smallest(values: Values) -> Float[Array, " columns"]:
     """−log₁₀ of each column's smallest p-value: one statistic that is large when any of them is."""
-    return -jnp.log10(p.min(axis=0))
+    # Ranks would hide that a statistic is not a number.
+    return jnp.where(is_defined(values).all(), -jnp.log10(p_values(values).min(axis=0)), jnp.nan)
 
 
 def threshold(values: Values, rejected: int) -> Float[Array, " statistics"]:

@@ -16,11 +16,9 @@ from jaxpsd._blocks import MEMORY_BUDGET
 from jaxpsd._checks import is_concrete, readable_bytes
 from jaxpsd._discrepancy import Form
 from jaxpsd._draws import Draws
+from jaxpsd._settings import INDEPENDENT, Settings
 from jaxpsd._signs import Multinomial, Place, Signs, key_of_bits, representable
 from jaxpsd._types import PyTree
-
-INDEPENDENT, DEPENDENT = ("rademacher", "multinomial"), ("markov", "block")
-
 
 # Measured: correct AR(1) chains are then rejected about as often as they should be.
 _FLIPS = 0.5
@@ -50,17 +48,14 @@ class Scheme(NamedTuple):
 
 def settle(
     rng_key: PRNGKeyArray,
-    method: str,
-    parameter: float | None,
+    settings: Settings,
     target: PyTree,
     draws: Draws,
     form: Form,
     function: Callable[..., Any] | None,
-    *,
-    num_replicates: int,
-    alpha: float,
 ) -> Scheme:
     """Measure what has to be measured, and choose what was left open."""
+    method, num_replicates, alpha, parameter = settings
     n, chains = draws.num_draws, draws.num_chains
     chain = n // chains
     if method not in INDEPENDENT and chain == 1:
@@ -69,7 +64,7 @@ def settle(
             "independent, say so by `samples[:, 0]`."
         )
     time = None
-    if method == "auto" or (method in DEPENDENT and parameter is None):
+    if settings.measures:
         if not is_concrete(draws, target):
             instead = {"markov": "give `flip_probability`", "block": "give `block_length`"}
             raise ValueError(

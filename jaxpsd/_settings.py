@@ -12,9 +12,9 @@ from jaxpsd._bootstrap import Wanted
 from jaxpsd._checks import check_choice, check_positive_integer
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
-from jaxpsd._resampling import DEPENDENT, INDEPENDENT
 from jaxpsd._signs import LONGEST_CHAIN, representable
 
+INDEPENDENT, DEPENDENT = ("rademacher", "multinomial"), ("markov", "block")
 METHODS = ("auto", *INDEPENDENT, *DEPENDENT, "asymptotic")
 
 
@@ -79,6 +79,7 @@ def check_discrepancy(discrepancy: Discrepancy) -> None:
 
 
 def check_belongs(option: str, owner: str, method: str) -> None:
+    """An option of one method, given with another, would do nothing."""
     if method != owner:
         raise ValueError(f"`{option}` belongs to method={owner!r}; got method={method!r}.")
 
@@ -101,7 +102,6 @@ def check_orders(orders: Sequence[int] | None, discrepancy: Discrepancy) -> tupl
         return None
     if not isinstance(orders, Sequence | np.ndarray | jax.Array) or isinstance(orders, str):
         raise TypeError(f"`orders` must be a sequence of integers, such as (1, 2); got {orders!r}.")
-    orders = tuple(orders)
     highest = discrepancy._highest_order
     if highest is None:
         raise ValueError(f"`orders` needs features with degrees; {type(discrepancy).__name__} has none.")

@@ -144,7 +144,7 @@ def stream(
     check_choice(method, _METHODS, "method")
     wanted = wanted_of(check_orders(orders, discrepancy))
     if num_replicates == 0 and not isinstance(num_replicates, bool):
-        settings = None
+        settings = Settings("rademacher", 0, alpha, None)
         given = {"orders": orders, "flip_probability": flip_probability, "block_length": block_length}
         for option, value in given.items():
             if value is not None:
@@ -160,7 +160,7 @@ def stream(
 
     def init(rng_key: PRNGKeyArray, position: PyTree, start: int = 0, chain_start: int | None = None) -> StreamState:
         """The state before any draw."""
-        return _empty(discrepancy, settings, wanted, rng_key, position, start, chain_start)
+        return _empty(discrepancy, settings, rng_key, position, start, chain_start)
 
     def update(state: StreamState, target: Target, samples: PyTree) -> StreamState:
         """The state after a batch of draws."""
@@ -183,7 +183,7 @@ def stream(
         if is_concrete(n) and n == 0:
             raise ValueError("This stream has seen no draws.")
         values = statistics(state.form, wanted, state.sums, n, state.structure.dim)
-        if settings is None:
+        if not settings.num_replicates:
             return jnp.sqrt(values[0, 0])
         floor = floor_of(method, settings.parameter, n, jnp.maximum(state.chains, 1))
         if is_concrete(floor):
@@ -196,8 +196,7 @@ def stream(
 
 def _empty(
     discrepancy: Discrepancy,
-    settings: Settings | None,
-    wanted: Wanted,
+    settings: Settings,
     rng_key: PRNGKeyArray,
     position: PyTree,
     start: int,
@@ -215,17 +214,13 @@ def _empty(
             f"first; got {start} and {chain_start}."
         )
     one = check_samples(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], position), chains=False, name="position")
-    method, parameter, num_replicates = "rademacher", None, 0
-    if settings is not None:
-        method, parameter, num_replicates = settings.method, settings.parameter, settings.num_replicates
+    method, num_replicates, _, parameter = settings
     form = discrepancy._stream_form(one, num_replicates)
     # A multiple of the block length, so that blocks go on where the numbers start again.
-    endless = LONGEST_CHAIN if method != "block" else LONGEST_CHAIN // int(parameter or 1) * int(parameter or 1)
+    block = int(parameter) if method == "block" and parameter else 1
+    endless = LONGEST_CHAIN // block * block
     signs = signs_of(rng_key, method, parameter, endless, num_replicates)
-    shape = run(
-        _batch, one.positions, one, form, signs, signs.origin, signs.start(), wanted, function=discrepancy._function
-    )
-    zeros = jax.tree.map(jnp.zeros_like, shape[0])
+    zeros = Sums(jnp.zeros((discrepancy._num_features(one), 1 + num_replicates), one.dtype), None, None)
     begin = Place.at(start, (start - chain_start) % endless)
     return StreamState(
         sums=zeros,

@@ -16,7 +16,7 @@ from jax.tree_util import register_dataclass, register_static
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks
+from jaxpsd._blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
 from jaxpsd._checks import check_choice, check_finite, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._score import Scorer, raise_for_value, run
@@ -202,8 +202,8 @@ def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) 
 
         def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, Array]:
             values = fn(ravel(block))
-            weighted = values if block_weights is None else values * block_weights[:, None]
-            summed = product_over_draws(weighted, values) if product else sum_draws(weighted)
+            counted = weighted(values, block_weights)
+            summed = product_over_draws(counted, values) if product else sum_draws(counted)
             return summed, jnp.abs(values).max(axis=0)
 
         summed, largest = sum_over_blocks(on_block, positions, weights, length)
@@ -250,8 +250,8 @@ def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Fl
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[tuple[Array, Array], None]:
         values = jnp.concatenate(mapping(*scorer(block)), axis=1)
-        weighted = values if block_weights is None else values * block_weights[:, None]
-        return (sum_draws(weighted), product_over_draws(weighted, values)), None
+        counted = weighted(values, block_weights)
+        return (sum_draws(counted), product_over_draws(counted, values)), None
 
     length = block_length(n, 8 * dim * x.dtype.itemsize)
     sums, _ = sum_over_blocks(on_block, arrays, weights, length)

@@ -76,7 +76,8 @@ def adaptive_test(
     Tails that are too light, means and variances right:
 
     >>> import jax
-    >>>     >>> import jaxpsd
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
     >>> def logdensity(x):
     ...     return -0.5 * jnp.sum(x**2)
     >>> samples = jax.random.uniform(jax.random.key(0), (1000, 3), minval=-(3**0.5), maxval=3**0.5)

@@ -11,9 +11,15 @@ _score          a log-density, or given scores, to scores block by block
 _operator       the Stein operators on any function, by automatic differentiation
 _monomials      the Stein operator on monomials: features, moments and kernel in closed form
 _transform      affine changes of coordinates that carry scores along
+_form           how a discrepancy computes: sums over draws of features, or over pairs of a kernel
 _discrepancy    what all discrepancies share: calls, V- and U-statistics, Gram matrices
 _psd            the polynomial Stein discrepancy
-_functions      the Stein discrepancy of functions that the user chooses
+_kernels        base kernels, and their Stein kernels
+_ksd            kernel Stein discrepancies
+_linear_ksd     the same in linear time
+_fssd           the finite-set Stein discrepancy
+_rfsd           random-feature Stein discrepancies
+_custom         discrepancies of the user's own making
 _signs          random multipliers of draws: signs packed into words, multinomial counts
 _watch          what is seen on the way and may be worth a warning
 _bootstrap      a statistic and all of its replicates, in one pass
@@ -30,11 +36,16 @@ cli             the command line
 """
 
 from jaxpsd._adaptive import adaptive_test
+from jaxpsd._custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
 from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning
-from jaxpsd._functions import SteinDiscrepancy
+from jaxpsd._fssd import FSSD, OptimizedFSSD
 from jaxpsd._gof import GofResult, gof_test
+from jaxpsd._kernels import IMQ, Gaussian, MomentKernel
+from jaxpsd._ksd import KSD
+from jaxpsd._linear_ksd import LinearKSD
 from jaxpsd._operator import stein_operator
 from jaxpsd._psd import PSD
+from jaxpsd._rfsd import RFSD
 from jaxpsd._score import score
 from jaxpsd._stream import Stream, stream
 from jaxpsd._transform import Affine
@@ -43,12 +54,22 @@ from jaxpsd._watch import DependentDrawsWarning, ScalesWarning
 __version__ = "0.1.0"
 
 __all__ = [
+    "FSSD",
+    "IMQ",
+    "KSD",
     "PSD",
+    "RFSD",
     "Affine",
     "DependentDrawsWarning",
     "Discrepancy",
+    "FeatureDiscrepancy",
+    "Gaussian",
     "GofResult",
     "HeavyTailsWarning",
+    "KernelDiscrepancy",
+    "LinearKSD",
+    "MomentKernel",
+    "OptimizedFSSD",
     "ScalesWarning",
     "SteinDiscrepancy",
     "Stream",

@@ -1,7 +1,10 @@
-"""The asymptotic null distribution of the U-statistic, n U → Σ_i ω_i (Z_i² − 1) (paper, section 3.2).
+"""Asymptotic null distributions (paper, section 3.2).
 
-The ω_i are the eigenvalues of the covariance of the Stein features, J × J. Those other than zero are also the
-eigenvalues of the Gram matrix divided by n, n × n, whichever is smaller.
+For a U-statistic n U → Σ_i ω_i (Z_i² − 1). The ω_i are the eigenvalues of the covariance of the Stein features,
+J × J. Those other than zero are also the eigenvalues of the Gram matrix divided by n, n × n, whichever is smaller.
+
+For other norms N of the mean features, n N(τ̄)² → N(g)² with g normal, of the features' covariance. And a mean over
+independent pairs of draws is itself normal.
 """
 
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
-from jaxpsd._discrepancy import Form, all_scored, gram_of, in_coordinates_of
+from jaxpsd._form import Form, all_scored, gram_of, in_coordinates_of, successive_pairs
 from jaxpsd._score import Scorer
 from jaxpsd._types import PyTree, Scalar
 from jaxpsd._watch import Watched, watch, watched
@@ -106,3 +109,46 @@ def simulate(rng_key: PRNGKeyArray, omega: Float[Array, " terms"], num_replicate
         return einsum("i,i->", omega, z**2 - 1)
 
     return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH)
+
+
+# --- other norms ------------------------------------------------------------------------------------------
+
+
+def null_root(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Float[Array, "features features"], Watched]:
+    """V of the draws, and a root of the second moments of their features."""
+    scorer = in_coordinates_of(form, scorer)
+    n = num_draws(arrays)
+
+    def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
+        x, s = scorer(block)
+        tau = weighted(form.features(x, s), fresh)
+        seen, largest = watch(form, x, s, fresh, n)
+        return (tau.sum(axis=0), einsum("ni,nj->ij", tau, tau), seen), largest
+
+    x, _ = jax.eval_shape(scorer, arrays)
+    length = block_length(n, form.working_bytes(x), given=form.block_size)
+    (total, products, seen), largest = sum_over_blocks(on_block, arrays, None, length)
+    squares, directions = jnp.linalg.eigh(products / n)
+    root = directions * jnp.sqrt(jnp.maximum(squares, 0))[None]
+    return form.squared_norm(total[:, None] / n)[0], root, watched(seen, largest)
+
+
+def simulate_norms(
+    rng_key: PRNGKeyArray, form: Form, root: Float[Array, "features features"], num_replicates: int
+) -> Float[Array, " replicates"]:
+    """Draws of N(g)², g normal with the covariance whose root is given."""
+
+    def once(replicate: Array) -> Scalar:
+        z = random.normal(random.fold_in(rng_key, replicate), root.shape[:1], root.dtype)
+        return form.squared_norm(einsum("ij,j->i", root, z)[:, None])[0]
+
+    return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH)
+
+
+# --- means over pairs -------------------------------------------------------------------------------------
+
+
+def mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Scalar]:
+    """The mean over successive pairs of draws, and its standard error."""
+    mean, variance = successive_pairs(form, in_coordinates_of(form, scorer), arrays)
+    return mean, jnp.sqrt(variance / (num_draws(arrays) // 2))

@@ -16,8 +16,8 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float
 
 from jaxpsd._blocks import block_length, map_over_blocks
-from jaxpsd._discrepancy import Form, in_coordinates_of
 from jaxpsd._draws import Draws
+from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._score import LogDensity, Scorer, run
 from jaxpsd._types import PyTree
 
@@ -78,15 +78,12 @@ class _Shape(NamedTuple):
 
 def _last(target: PyTree, draws: Draws, kept: int) -> tuple[PyTree, Draws]:
     """The last draws of each chain, with their scores if those are given."""
-
-    def cut(leaf: Array) -> Array:
-        chains = leaf.reshape(draws.num_chains, -1, *leaf.shape[1:])
-        return chains[:, chains.shape[1] - kept :].reshape(-1, *leaf.shape[1:])
-
-    if kept * draws.num_chains == draws.num_draws:
+    per_chain = draws.num_draws // draws.num_chains
+    if kept == per_chain:
         return target, draws
-    shorter = Draws(jax.tree.map(cut, draws.positions), draws.num_chains)
-    return (target if isinstance(target, LogDensity) else jax.tree.map(cut, target)), shorter
+    if not isinstance(target, LogDensity):
+        target = Draws(target, draws.num_chains).between(per_chain - kept, per_chain).positions
+    return target, draws.between(per_chain - kept, per_chain)
 
 
 def _pilot(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> tuple[Array, Array, Array]:

@@ -220,6 +220,11 @@ def map_over_blocks(fn: Callable[[PyTree], PyTree], arrays: PyTree, length: int)
     return lax.scan(step, empty, starts)[0]
 
 
+def corresponding(fn: Callable[..., Array], *blocks: Float[Array, "draws ..."]) -> Float[Array, " draws"]:
+    """A function of all pairs of two sets of draws, for the pairs of corresponding draws only."""
+    return jax.vmap(lambda *pair: fn(*(part[None] for part in pair))[0, 0])(*blocks)
+
+
 class Side(NamedTuple):
     """One side of a tile: the draws from `start`, with weights, zero for those that belong to another tile."""
 

@@ -24,7 +24,7 @@ from jaxpsd._blocks import (
     sum_over_tile_pairs,
     weighted,
 )
-from jaxpsd._discrepancy import Form, all_scored, in_coordinates_of
+from jaxpsd._form import Form, all_scored, in_coordinates_of
 from jaxpsd._score import Scorer
 from jaxpsd._signs import Counts, Multinomial, Multipliers, Signs
 from jaxpsd._types import Block, PyTree

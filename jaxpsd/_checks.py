@@ -168,6 +168,19 @@ def check_positive_integer(value: int, name: str, hint: str = "") -> int:
     return integer
 
 
+def check_positive(value: object, name: str) -> None:
+    """A positive finite number, or several for a `vmap` to come, where values can be looked at.
+
+    Other objects pass: JAX puts all kinds of things where the numbers of a pytree were.
+    """
+    is_wrong = isinstance(value, bool | str | list | tuple | dict | complex)
+    if isinstance(value, int | float | np.number | np.ndarray | jax.Array) and is_concrete(value):
+        numbers = np.asarray(value)
+        is_wrong = is_wrong or not (np.isfinite(numbers) & (numbers > 0)).all()
+    if is_wrong:
+        raise ValueError(f"`{name}` must be a positive number; got {value!r}.")
+
+
 def check_key(rng_key: Array) -> None:
     """A single key of `jax.random`, of the new or of the old kind."""
     is_new = isinstance(rng_key, jax.Array) and jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)

@@ -1,6 +1,6 @@
 """What all discrepancies share: how they are called, and how V and U come from sums over pairs.
 
-A discrepancy is defined by a Stein kernel Δ(x, y), here Δ(x, y) = τ(x)ᵀτ(y) with Stein features τ. Its
+A discrepancy is defined by a Stein kernel Δ(x, y), such as Δ(x, y) = τ(x)ᵀτ(y) with Stein features τ. Its
 square is estimated by V = Σ_ij w_i w_j Δ(x_i, x_j), with weights w_i = 1/n unless given, or without bias by
 U = Σ_{i≠j} Δ(x_i, x_j) / (n(n − 1)) (paper, section 3.1).
 
@@ -11,8 +11,7 @@ which a compiled program computes.
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,121 +19,19 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, einsum, map_over_blocks, num_draws, sum_draws, sum_over_blocks, weighted
+from jaxpsd._blocks import block_length, map_over_blocks, num_draws
 from jaxpsd._checks import check_fits, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws
+from jaxpsd._form import FEW, Form, PairSums, all_scored, gram_of, in_coordinates_of
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
-from jaxpsd._transform import Affine
-from jaxpsd._types import Block, PyTree, Scalar, Target
+from jaxpsd._types import PyTree, Scalar, Target
 
 # A few draws with most of Σ‖τ‖² bring a warning, unless there are not many more of them.
-_FEW, _MOST, _ENOUGH_DRAWS = 5, 0.8, 500
-
-# The shares are an alarm, not a result: of more draws than this, an even selection is looked at.
-_DRAWS_WATCHED = 2**16
+_MOST, _ENOUGH_DRAWS = 0.8, 500
 
 
 class HeavyTailsWarning(UserWarning):
     """A few draws decide the discrepancy: its variance may be infinite, and a test of it wrong."""
-
-
-class PairSums(NamedTuple):
-    """Sums over pairs of draws, all that V and U need; the weights sum to one.
-
-    total
-        Σ_ij w_i w_j Δ(x_i, x_j); for the L1 norm, its counterpart.
-    diagonal
-        Σ_i w_i Δ(x_i, x_i); zero if it was not asked for.
-    few_share
-        About what share of the diagonal a few draws have.
-    """
-
-    total: Scalar
-    diagonal: Scalar
-    few_share: Scalar
-
-
-class Form(ABC):
-    """How a discrepancy computes, once the draws are known; a pytree.
-
-    transform
-        The coordinates to compute in, or None for those of the draws.
-    block_size
-        How many draws to work on at a time, where the user has chosen it.
-    """
-
-    transform: Affine | None
-    block_size: int | None
-
-    @abstractmethod
-    def pair_sums(
-        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
-    ) -> PairSums:
-        """Sums over all pairs of draws, for weights that sum to one; the diagonal only on request."""
-
-    @abstractmethod
-    def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        """Stein features of a block of draws."""
-
-    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
-        """Stein kernel between two blocks of draws, with scores s and u."""
-        return einsum("ik,jk->ij", self.features(x, s), self.features(y, u))
-
-    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
-        """Δ(x, x) = ‖τ(x)‖² of each draw of a block."""
-        return (self.features(x, s) ** 2).sum(axis=1)
-
-    def squared_norm(self, z: Float[Array, "features columns"]) -> Float[Array, " columns"]:
-        """The squared discrepancy, from the mean features of each column."""
-        return (z**2).sum(axis=0)
-
-    def up_to(self, order: int, dim: int) -> "Form":
-        """The same discrepancy with the features of degrees 1 … `order` only, which come first."""
-        raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
-
-    def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        """The features that are looked at to see how dependent draws are: those of low degree where there are many.
-
-        High degrees decorrelate fast, and are the wrong ones to go by.
-        """
-        return self.features(x, s)
-
-    def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
-        """‖τ(x)‖² of each draw, or what is cheaper and grows alike."""
-        return self.diagonal(x, s)
-
-    @property
-    def is_pairwise(self) -> bool:
-        """Whether replicates should be summed over pairs of draws, and not over features."""
-        return False
-
-    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
-        """Draws on each side of a tile of pairs."""
-        raise NotImplementedError(f"{type(self).__name__} does not sum over pairs.")
-
-    @property
-    def depends_on_scales(self) -> bool:
-        """Whether a coordinate with a larger scale counts for more."""
-        return False
-
-    @property
-    def has_closed_form(self) -> bool:
-        """Whether the kernel does without the features."""
-        return False
-
-    @property
-    def may_ignore_positions(self) -> bool:
-        """Whether features may be finite although a position is not."""
-        return True
-
-    def working_bytes(self, x: jax.ShapeDtypeStruct) -> int:
-        """Memory that the features of one draw take while they are computed."""
-        tau = jax.eval_shape(self.features, x, x)
-        return 4 * tau.shape[1] * tau.dtype.itemsize
-
-    def bound_to(self, function: Callable[..., Any]) -> "Form":
-        """The form with the user's function that it needs, inside the compiled program."""
-        raise NotImplementedError(f"{type(self).__name__} needs no function.")
 
 
 class Discrepancy(ABC):
@@ -145,8 +42,8 @@ class Discrepancy(ABC):
         """Check the settings against the draws, and settle what was left to be chosen by them."""
 
     @abstractmethod
-    def _num_features(self, draws: Draws) -> int:
-        """How many Stein features a draw has."""
+    def _num_features(self, draws: Draws) -> int | None:
+        """How many Stein features a draw has; None for a kernel that is not made of finitely many."""
 
     def _test_form(
         self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int, num_statistics: int = 1
@@ -160,6 +57,11 @@ class Discrepancy(ABC):
         if form.is_pairwise:
             raise ValueError(f"{type(self).__name__} sums over pairs of draws, which cannot be streamed.")
         return form
+
+    @property
+    def _only_asymptotic(self) -> bool:
+        """Whether no bootstrap suits the statistic."""
+        return False
 
     @property
     def _highest_order(self) -> int | None:
@@ -213,7 +115,10 @@ class Discrepancy(ABC):
     ) -> Float[Array, "draws features"]:
         """Stein features τ of each draw, chains one after the other. Parameters as in a call."""
         target, draws, _, form = self._prepare(target, samples, None, chains)
-        shape = (draws.num_draws, self._num_features(draws))
+        count = self._num_features(draws)
+        if count is None:
+            raise ValueError(f"{type(self).__name__} has a Stein kernel and no features; use `gram`.")
+        shape = (draws.num_draws, count)
         check_fits(shape, draws.dtype, "The feature matrix", "`v_statistic` and `u_statistic` do without it.")
         result = run(_features_kernel, target, draws, form, function=self._function)
         return self._finite(result, target, draws, "A Stein feature")
@@ -261,7 +166,7 @@ def warn_of_heavy_tails(few_share: Scalar, draws: Draws, stacklevel: int) -> Non
     """Warn where a few draws have most of Σ‖τ‖²."""
     if is_concrete(few_share) and draws.num_draws >= _ENOUGH_DRAWS and float(few_share) > _MOST:
         warnings.warn(
-            f"{_FEW} of {draws.num_draws:,} draws carry about {few_share:.0%} of Σ‖τ‖²: "
+            f"{FEW} of {draws.num_draws:,} draws carry about {few_share:.0%} of Σ‖τ‖²: "
             "heavy tails, or draws far from all others, decide this discrepancy, and p-values from it are "
             "not to be trusted. Look at the extreme draws, lower the order, or choose a parameterisation "
             "with lighter tails.",
@@ -276,96 +181,6 @@ def check_input(
     """What every call is given, checked."""
     draws = check_samples(samples, chains=chains)
     return check_target(target, samples, draws, chains=chains), draws, check_weights(weights, draws)
-
-
-# --- pieces from which forms are made ---------------------------------------------------------------------
-
-
-def pair_sums(
-    linear: Callable[[Block, Block, Float[Array, " block"] | None], PyTree],
-    norm: Callable[[PyTree], Scalar],
-    form: Form,
-    scorer: Scorer,
-    arrays: PyTree,
-    weights: Float[Array, " draws"] | None,
-    *,
-    length: int,
-    diagonal: bool,
-) -> PairSums:
-    """Pair sums in one pass over the draws, where V is a function of a mean.
-
-    `linear(x, s, weights)` is the sum over a block whose mean over all draws gives V = `norm(mean)`.
-    """
-    n = num_draws(arrays)
-
-    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
-        x, s = scorer(block)
-        delta = sum_draws(weighted(form.diagonal(x, s), block_weights)) if diagonal else jnp.zeros((), x.dtype)
-        extremeness, largest = extremes(form, x, s, block_weights, n)
-        return (linear(x, s, block_weights), delta, extremeness), largest
-
-    (summed, delta, extremeness), largest = sum_over_blocks(on_block, arrays, weights, length)
-    if weights is None:
-        summed, delta = jax.tree.map(lambda leaf: leaf / n, (summed, delta))
-    return PairSums(norm(summed), delta, share_of_few(largest, extremeness))
-
-
-def feature_pair_sums(
-    form: Form,
-    scorer: Scorer,
-    arrays: PyTree,
-    weights: Float[Array, " draws"] | None,
-    *,
-    block_size: int | None,
-    diagonal: bool,
-) -> PairSums:
-    """Pair sums from explicit features, a block at a time, where those are few."""
-    x, _ = jax.eval_shape(scorer, arrays)
-
-    def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
-        return sum_draws(weighted(form.features(x, s), block_weights))
-
-    def norm(z: Float[Array, " features"]) -> Scalar:
-        return form.squared_norm(z[:, None])[0]
-
-    length = block_length(len(x), form.working_bytes(x), given=block_size)
-    return pair_sums(linear, norm, form, scorer, arrays, weights, length=length, diagonal=diagonal)
-
-
-def extremes(
-    form: Form, x: Block, s: Block, weights: Float[Array, " block"] | None, num_draws: int
-) -> tuple[Scalar, Float[Array, " few"]]:
-    """About Σ‖τ‖² over a block, and its largest terms, from an even selection where draws are many."""
-    stride = ceil(num_draws / _DRAWS_WATCHED)
-    seen = None if weights is None else weights[::stride]
-    # They are looked at, not differentiated through.
-    extremeness = jax.lax.stop_gradient(weighted(form.extremeness(x[::stride], s[::stride]), seen))
-    return extremeness.sum(), _largest(extremeness)
-
-
-def _largest(values: Float[Array, " draws"]) -> Float[Array, " few"]:
-    return jax.lax.top_k(values, min(_FEW, len(values)))[0]
-
-
-def share_of_few(largest: Float[Array, "..."], total: Scalar) -> Scalar:
-    """Share of the total that the largest terms of all blocks have."""
-    return jnp.where(total > 0, _largest(largest.ravel()).sum() / jnp.where(total > 0, total, 1), 0)
-
-
-def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
-    """Positions and scores of all draws, for what needs them more than once."""
-    x, _ = jax.eval_shape(scorer, arrays)
-    return map_over_blocks(scorer, arrays, block_length(x.shape[0], 4 * x.shape[1] * x.dtype.itemsize))
-
-
-def gram_of(form: Form, x: Block, s: Block) -> Float[Array, "draws draws"]:
-    """Δ(x_i, x_j) of all pairs."""
-    if not form.has_closed_form:
-        length = block_length(len(x), form.working_bytes(jax.ShapeDtypeStruct(x.shape, x.dtype)))
-        tau = map_over_blocks(lambda block: form.features(*block), (x, s), length)
-        return einsum("ik,jk->ij", tau, tau)
-    length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
-    return map_over_blocks(lambda rows: form.kernel(rows[0], rows[1], x, s), (x, s), length)
 
 
 # --- kernels: compiled once for each form, log-density and shape ------------------------------------------
@@ -412,17 +227,3 @@ def _features_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array,
 
 def _gram_kernel(scorer: Scorer, arrays: PyTree, form: Form) -> Float[Array, "draws draws"]:
     return gram_of(form, *all_scored(in_coordinates_of(form, scorer), arrays))
-
-
-def in_coordinates_of(form: Form, scorer: Scorer) -> Scorer:
-    """Score in the coordinates in which the discrepancy is computed."""
-    mapping = form.transform.mapping() if form.transform is not None else None
-
-    def moved(block: PyTree) -> tuple[Block, Block]:
-        x, s = scorer(block)
-        if mapping is not None:
-            x, s = mapping(x, s)
-        # A position that is not finite shall show, in the score if nowhere else.
-        return x, s + 0 * x if form.may_ignore_positions else s
-
-    return moved

@@ -49,6 +49,26 @@ class Draws:
         leaves, treedef = jax.tree.flatten(self.positions)
         return Structure(treedef, tuple(leaf.shape[1:] for leaf in leaves), tuple(leaf.dtype for leaf in leaves))
 
+    def between(self, start: int, stop: int) -> "Draws":
+        """Draws `start` … `stop` − 1 of each chain."""
+
+        def cut(leaf: Array) -> Array:
+            chains = leaf.reshape(self.num_chains, -1, *leaf.shape[1:])
+            return chains[:, start:stop].reshape(-1, *leaf.shape[1:])
+
+        return Draws(jax.tree.map(cut, self.positions), self.num_chains)
+
+    def like(self, samples: PyTree) -> PyTree:
+        """These draws with the leading axes that the user's samples have."""
+        if isinstance(samples, Draws):
+            return self
+
+        def shaped(flat: Array, given: Array) -> Array:
+            before = np.shape(given)[: np.ndim(given) - flat.ndim]
+            return flat.reshape(*before, -1, *flat.shape[1:]) if before else flat
+
+        return jax.tree.map(shaped, self.positions, samples)
+
     def coordinate(self, index: int) -> str:
         """Name one coordinate for a message: `beta[2]` of a pytree, coordinate 2 of an array."""
         paths = jax.tree.leaves_with_path(self.positions)

@@ -20,12 +20,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxpsd import _chisquare as chisquare
 from jaxpsd import _pvalues as pvalues
-from jaxpsd._asymptotic import Spectrum, null_spectrum, simulate
-from jaxpsd._autocorrelation import PILOT_DRAWS
+from jaxpsd._asymptotic import Spectrum, mean_over_pairs, null_root, null_spectrum, simulate, simulate_norms
+from jaxpsd._autocorrelation import PILOT_DRAWS, measure_dependence
 from jaxpsd._bootstrap import Wanted, bootstrap
 from jaxpsd._checks import check_fits, check_key, check_samples, is_concrete
-from jaxpsd._discrepancy import Discrepancy, Form, check_input
+from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws
+from jaxpsd._form import Form
 from jaxpsd._resampling import Scheme, settle
 from jaxpsd._score import LogDensity, check_target, run, scores_of
 from jaxpsd._settings import (
@@ -202,17 +203,23 @@ def gof_test(
     check_discrepancy(discrepancy)
     check_key(rng_key)
     settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+    if discrepancy._only_asymptotic and method == "auto":
+        settings = settings._replace(method="asymptotic")
     if not deterministic:
         settings.check_attainable()
     orders = check_orders(orders, discrepancy)
     _check_combination(settings, discrepancy, weights, orders, null_samples, null_target, deterministic)
     target, draws, weights = check_input(target, samples, weights, chains)
     check_several(draws)
-    if method == "asymptotic":
+    if settings.method == "asymptotic":
         form = discrepancy._test_form(draws, weights, 0)
         null = _checked_null(null_samples, null_target, target, draws, chains)
+        if form.is_linear:
+            return _normal_test(discrepancy, form, target, draws, settings)
+        if not form.is_quadratic:
+            return _norm_test(rng_key, discrepancy, form, target, draws, null, settings)
         return _asymptotic_test(rng_key, discrepancy, form, target, draws, null, settings, deterministic=deterministic)
-    wanted = wanted_of(orders, unbiased=method == "multinomial")
+    wanted = wanted_of(orders, unbiased=settings.method == "multinomial")
     form = discrepancy._test_form(draws, weights, num_replicates, len(wanted.orders))
     values, scheme = resampled(rng_key, discrepancy, form, target, draws, weights, settings, wanted)
     return result_of(values, scheme, settings, labels_of(wanted))
@@ -228,10 +235,15 @@ def _check_combination(
     deterministic: bool,
 ) -> None:
     """What goes with which method, and with which discrepancy."""
-    method = settings.method
+    method, name = settings.method, type(discrepancy).__name__
     check_weights_suit(method, weights)
-    if method in ("multinomial", "asymptotic"):
+    if method == "multinomial" or (method == "asymptotic" and deterministic):
         discrepancy._check_pairs("U-statistic, which this method tests,")
+    if discrepancy._only_asymptotic:
+        if method != "asymptotic":
+            raise ValueError(f"{name} is a mean of independent terms, tested by method='asymptotic'; got {method!r}.")
+        if deterministic or null_samples is not None:
+            raise ValueError(f"The test of {name} is a z-test; it needs neither `null_samples` nor `deterministic`.")
     if method != "asymptotic":
         given = {"null_samples": null_samples, "null_target": null_target, "deterministic": deterministic or None}
         for option, value in given.items():
@@ -363,8 +375,8 @@ def _asymptotic_test(
 
     def spectrum_of(target: PyTree, draws: Draws, *, centred: bool) -> Any:
         count = discrepancy._num_features(draws)
-        spectrum = Spectrum(from_features=count <= draws.num_draws, centred=centred)
-        side = min(count, draws.num_draws)
+        side = draws.num_draws if count is None else min(count, draws.num_draws)
+        spectrum = Spectrum(from_features=side == count, centred=centred)
         check_fits((side, side), draws.dtype, "The matrix of the spectrum", "Use a bootstrap, or fewer draws.")
         return run(null_spectrum, target, draws, form, spectrum, function=function)
 
@@ -375,25 +387,76 @@ def _asymptotic_test(
         discrepancy._finite(omega, *null, "The null distribution")
     warn(seen, draws, form, method="asymptotic", assumes_independence=True)
     if not deterministic:
-        replicates = simulate(rng_key, omega, settings.num_replicates) / n
-        scheme = Scheme("asymptotic", None, None, None, 0.0)
-        return result_of(jnp.append(u, replicates)[None], scheme, settings, ("U",))
+        values = jnp.append(u, simulate(rng_key, omega, settings.num_replicates) / n)
+        return result_of(values[None], _ASYMPTOTIC, settings, ("U",))
     if not is_concrete(u, omega):
         raise ValueError("`deterministic=True` computes on the host and cannot be traced; simulate inside `jit`.")
     weights = np.asarray(omega, np.float64)
     mean = float(weights.sum())
-    p = np.asarray(chisquare.survival(n * float(u) + mean, weights))
     # In double precision: single precision has no numbers for the smallest p-values.
+    p = np.asarray(chisquare.survival(n * float(u) + mean, weights))
+    threshold = np.asarray((chisquare.critical_value(settings.alpha, weights) - mean) / n)
+    return _without_replicates(u, p, threshold, settings)
+
+
+_ASYMPTOTIC = Scheme("asymptotic", None, None, None, 0.0)
+
+
+def _norm_test(
+    rng_key: PRNGKeyArray,
+    discrepancy: Discrepancy,
+    form: Form,
+    target: PyTree,
+    draws: Draws,
+    null: tuple[PyTree, Draws] | None,
+    settings: Settings,
+) -> GofResult:
+    """For a norm that is not a sum of squares."""
+    count = discrepancy._num_features(draws)
+    if count is None:
+        raise TypeError(f"{type(discrepancy).__name__} has neither a sum over pairs of draws nor features.")
+    check_fits((count, count), draws.dtype, "The covariance of the features", "Use a bootstrap, or fewer features.")
+    function = discrepancy._function
+    v, root, seen = run(null_root, target, draws, form, function=function)
+    discrepancy._finite(jnp.append(root, v), target, draws, "The statistic or its null distribution")
+    if null is not None:
+        _, root, _ = run(null_root, *null, form, function=function)
+        discrepancy._finite(root, *null, "The null distribution")
+    warn(seen, draws, form, method="asymptotic", assumes_independence=True)
+    values = jnp.append(v, simulate_norms(rng_key, form, root, settings.num_replicates) / draws.num_draws)
+    return result_of(values[None], _ASYMPTOTIC, settings, ("V",))
+
+
+def _normal_test(discrepancy: Discrepancy, form: Form, target: PyTree, draws: Draws, settings: Settings) -> GofResult:
+    """For a mean of independent terms."""
+    if draws.num_draws < 4:
+        raise ValueError(f"A z-test of means over pairs takes at least two pairs; got {draws.num_draws} draws.")
+    function = discrepancy._function
+    if is_concrete(draws, target) and draws.num_draws > draws.num_chains:
+        target = scored_in_advance(target, draws)
+        time, is_dependent = measure_dependence(target, draws, form, function)
+        if is_dependent:
+            raise ValueError(
+                f"{type(discrepancy).__name__} takes pairs of successive draws as independent, but these are "
+                f"correlated over about {time:.2g} draws. Thin them by more than that, or use KSD."
+            )
+    u, error = run(mean_over_pairs, target, draws, form, function=function)
+    discrepancy._finite(jnp.append(u, error), target, draws, "The statistic or its standard error")
+    p = jax.scipy.stats.norm.sf(u / error)
+    return _without_replicates(u, p, error * jax.scipy.stats.norm.isf(settings.alpha), settings)
+
+
+def _without_replicates(u: Array, p: Any, threshold: Any, settings: Settings) -> GofResult:
     return GofResult(
         statistic=u,
         p_value=p,
         adjusted_p_value=p,
-        threshold=np.asarray((chisquare.critical_value(settings.alpha, weights) - mean) / n),
-        reject=np.asarray(p <= settings.alpha),
-        replicates=np.zeros(0),
+        threshold=threshold,
+        reject=p <= settings.alpha,
+        replicates=p[None][:0],
         parameter=None,
         autocorrelation_time=None,
-        p_value_floor=np.asarray(0.0),
+        p_value_floor=0 * p,
         method="asymptotic",
         alpha=settings.alpha,
         labels=("U",),

@@ -12,30 +12,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from jaxpsd import _monomials as monomials
-from jaxpsd._blocks import (
-    MEMORY_BUDGET,
-    WORKING_SET,
-    Side,
-    block_length,
-    einsum,
-    map_over_blocks,
-    sum_draws,
-    sum_over_tile_pairs,
-)
+from jaxpsd._blocks import MEMORY_BUDGET, block_length
 from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
-from jaxpsd._discrepancy import (
-    Discrepancy,
-    Form,
-    PairSums,
-    all_scored,
-    extremes,
-    feature_pair_sums,
-    pair_sums,
-    share_of_few,
-)
+from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
+from jaxpsd._form import Form, PairSums, pair_sums, tile_side
 from jaxpsd._score import Scorer
-from jaxpsd._transform import Affine, Rule, Transform, check_transform, resolve
+from jaxpsd._transform import Affine, Transform, check_streamable, check_transform, resolve
 from jaxpsd._types import Block, PyTree, Scalar
 
 _SETTINGS = ["order", "interactions", "norm", "form", "block_size"]
@@ -157,11 +140,7 @@ class PSD(Discrepancy):
         return _KernelSums(**settings) if form == "dual" else _FeatureSums(**settings, norm=self.norm)
 
     def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
-        if isinstance(check_transform(self.transform), Rule):
-            raise ValueError(
-                f"transform={self.transform!r} is chosen by all draws, which a stream has not seen; fit it to some of "
-                "them, such as a warm-up, with `Affine.fit`."
-            )
+        check_streamable(self.transform)
         if self.form == "dual":
             raise ValueError("The dual form sums over pairs of draws, which cannot be streamed; use form='primal'.")
         size = replicate_bytes(self._num_features(draws), num_replicates, draws.dtype)
@@ -336,6 +315,10 @@ class _FeatureSums(_Monomials):
 
     norm: str
 
+    @property
+    def is_quadratic(self) -> bool:
+        return self.norm == "l2"
+
     def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
         return _squared_norm(z, self.norm)
 
@@ -343,11 +326,6 @@ class _FeatureSums(_Monomials):
         count = monomials.num_monomials(dim, order, interactions=self.interactions)
         kept = order if len(self.multiplier) == self.order else count
         return replace(self, order=order, multiplier=self.multiplier[:kept])
-
-    def pair_sums(
-        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
-    ) -> PairSums:
-        return feature_pair_sums(self, scorer, arrays, weights, block_size=self.block_size, diagonal=diagonal)
 
 
 @partial(register_dataclass, data_fields=["transform", "multiplier", "table"], meta_fields=[*_FORM_SETTINGS, "norm"])
@@ -391,31 +369,7 @@ class _KernelSums(_Monomials):
         return replace(self, order=order, multiplier=self.multiplier[:order])
 
     def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
-        # A tile and what it is made from: some 6r matrices of its size, some 12 of its rows' positions.
-        longest = min(
-            int((WORKING_SET / (6 * self.order * itemsize)) ** 0.5),
-            max(1, WORKING_SET // (12 * dim * itemsize)),
-        )
-        return block_length(num_draws, 1, longest, given=self.block_size)
-
-    def pair_sums(
-        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
-    ) -> PairSums:
-        x, s = all_scored(scorer, arrays)
-        n, dim = x.shape
-        w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
-        tile = self.tile_length(n, dim, x.dtype.itemsize)
-
-        def tile_sum(left: Side, right: Side) -> Scalar:
-            return einsum("i,ij,j->", left.weights, self.kernel(*left.arrays, *right.arrays), right.weights)
-
-        total = sum_over_tile_pairs(tile_sum, (x, s), w, tile)
-        delta = jnp.zeros((), x.dtype)
-        if diagonal:
-            delta = sum_draws(w * map_over_blocks(lambda block: self.diagonal(*block), (x, s), tile))
-        # Not negative but for rounding.
-        extremeness, largest = extremes(self, x, s, w, n)
-        return PairSums(jnp.maximum(total, 0), delta, share_of_few(largest, extremeness))
+        return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)
 
 
 def _squared_norm(z: Float[Array, "monomials columns"], norm: str) -> Float[Array, " columns"]:

@@ -14,8 +14,8 @@ from jaxtyping import PRNGKeyArray
 from jaxpsd._autocorrelation import measure_dependence
 from jaxpsd._blocks import MEMORY_BUDGET
 from jaxpsd._checks import is_concrete, readable_bytes
-from jaxpsd._discrepancy import Form
 from jaxpsd._draws import Draws
+from jaxpsd._form import Form
 from jaxpsd._settings import INDEPENDENT, Settings
 from jaxpsd._signs import Multinomial, Place, Signs, key_of_bits, representable
 from jaxpsd._types import PyTree

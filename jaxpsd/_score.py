@@ -90,9 +90,7 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
     draws = check_samples(samples, chains=chains)
     scores = run(_scores, check_target(logdensity_fn, samples, draws), draws)
     check_finite_draws(draws, scores)
-    if isinstance(samples, Draws):
-        return Draws(scores, draws.num_chains)
-    return jax.tree.map(lambda flat, given: flat.reshape(np.shape(given)), scores, samples)
+    return Draws(scores, draws.num_chains).like(samples)
 
 
 def _scores(scorer: "_AutodiffScorer", arrays: PyTree) -> PyTree:

@@ -15,8 +15,9 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from jaxpsd._blocks import compensated_add
 from jaxpsd._bootstrap import Sums, Wanted, accumulate, statistics
 from jaxpsd._checks import check_choice, check_key, check_samples, is_concrete
-from jaxpsd._discrepancy import Discrepancy, Form, check_input, in_coordinates_of
+from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Structure
+from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._gof import GofResult, result_of
 from jaxpsd._resampling import Scheme, floor_of, signs_of
 from jaxpsd._score import Scorer, run

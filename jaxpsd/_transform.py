@@ -155,6 +155,15 @@ def check_transform(transform: object) -> Transform:
     )
 
 
+def check_streamable(transform: object) -> None:
+    """A rule needs all draws."""
+    if isinstance(rule := check_transform(transform), Rule):
+        raise ValueError(
+            f"transform={rule!r} is chosen by all draws, which a stream has not seen; fit it to some of "
+            "them, such as a warm-up, with `Affine.fit`."
+        )
+
+
 def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] | None) -> Affine | None:
     """The transform that a discrepancy with this setting uses for these draws."""
     if isinstance(transform, Rule):

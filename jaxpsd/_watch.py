@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxpsd._checks import is_concrete
-from jaxpsd._discrepancy import Form, extremes, share_of_few, warn_of_heavy_tails
+from jaxpsd._discrepancy import warn_of_heavy_tails
 from jaxpsd._draws import Draws
+from jaxpsd._form import Form, extremes, share_of_few
 from jaxpsd._types import Block, PyTree, Scalar
 
 # Where standard deviations differ more than this, raw monomials look at some coordinates only.

@@ -1,0 +1,85 @@
+"""The linear-time kernel Stein discrepancy (Liu, Lee and Jordan, 2016): a mean over successive pairs of draws."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax.numpy as jnp
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from jaxpsd._draws import Draws
+from jaxpsd._form import Form, in_coordinates_of, successive_pairs
+from jaxpsd._ksd import KSD, SteinKernelForm
+from jaxpsd._score import Scorer, run
+from jaxpsd._types import PyTree, Scalar, Target
+
+
+@partial(register_dataclass, data_fields=["kernel", "transform"], meta_fields=["block_size"])
+@dataclass(frozen=True)
+class LinearKSD(KSD):
+    """The mean of k₀(x₁, x₂), k₀(x₃, x₄), …: linear in the number of draws, and noisier than the `KSD`.
+
+    The terms are independent if the draws are, so that their mean is tested by its standard error (a z-test). On
+    dependent draws that test is refused.
+
+    kernel, transform, block_size
+        As for `KSD`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = 1.5 * jax.random.normal(jax.random.key(0), (10_000, 2))
+    >>> result = jaxpsd.gof_test(jax.random.key(1), jaxpsd.LinearKSD(), logdensity, samples)
+    >>> bool(result.reject), result.method
+    (True, 'asymptotic')
+    """
+
+    @property
+    def _only_asymptotic(self) -> bool:
+        return True
+
+    def __call__(
+        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
+    ) -> Scalar:
+        """Root of the mean over successive pairs; zero where that is negative, as it may be. Equal weights only."""
+        if weights is not None:
+            raise ValueError("LinearKSD has no weights; use KSD.")
+        return jnp.sqrt(jnp.maximum(self.u_statistic(target, samples, chains=chains), 0))
+
+    def v_statistic(
+        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
+    ) -> Scalar:
+        """There is none: no draw is paired with itself."""
+        raise ValueError("LinearKSD has no V-statistic: no draw is paired with itself. Use `u_statistic`, or KSD.")
+
+    def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
+        """Squared discrepancy without bias, the mean over successive pairs. Parameters as in a call."""
+        target, draws, _, form = self._prepare(target, samples, None, chains)
+        if draws.num_draws < 2:
+            raise ValueError("LinearKSD is a mean over pairs of draws; got a single draw.")
+        result = run(_mean_over_pairs, target, draws, form, function=self._function)
+        return self._finite(result, target, draws, "The statistic")
+
+    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> SteinKernelForm:
+        form = super()._form(draws, weights)
+        return _SuccessivePairs(form.transform, form.base, form.block_size)
+
+
+@partial(register_dataclass, data_fields=["transform", "base"], meta_fields=["block_size"])
+@dataclass(frozen=True)
+class _SuccessivePairs(SteinKernelForm):
+    """The Stein kernel of successive draws only."""
+
+    @property
+    def is_linear(self) -> bool:
+        return True
+
+
+def _mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> Scalar:
+    mean, _ = successive_pairs(form, in_coordinates_of(form, scorer), arrays)
+    return mean

@@ -41,7 +41,7 @@ from jaxpsd._types import Block, PyTree, Scalar, Target
 _LOG_VARIANCES = (np.log(1e-2), np.log(1e3))
 _BEYOND = 10
 
-# Locations are drawn with a little more covariance than the draws have.
+# Locations are drawn with a little more variance than the draws have.
 _JITTER = 1e-6
 
 
@@ -84,15 +84,15 @@ class FSSD(Discrepancy):
     True
     """
 
-    locations: Float[Array, "locations dim"]
+    locations: Float[Array | np.ndarray, "locations dim"]
     bandwidth: ArrayLike
     _: KW_ONLY
     transform: Transform | str = None
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.locations, list | tuple | np.ndarray):
-            object.__setattr__(self, "locations", jnp.asarray(self.locations))
+        if isinstance(self.locations, list | tuple):
+            object.__setattr__(self, "locations", np.asarray(self.locations))
         check_positive(self.bandwidth, "bandwidth")
         object.__setattr__(self, "transform", check_transform(self.transform))
         if self.block_size is not None:
@@ -328,7 +328,7 @@ def _gaussian_locations(rng_key: PRNGKeyArray, x: Block, num_locations: int) -> 
     # A combination of deviations with normal coefficients has their covariance, of whatever rank.
     chosen, extra = random.split(rng_key)
     coefficients = random.normal(chosen, (num_locations, len(x)), x.dtype) / max(len(x) - 1, 1) ** 0.5
-    noise = _JITTER**0.5 * random.normal(extra, (num_locations, x.shape[1]), x.dtype)
+    noise = _JITTER**0.5 * x.std(axis=0)[None] * random.normal(extra, (num_locations, x.shape[1]), x.dtype)
     return mean[None] + einsum("jn,nk->jk", coefficients, deviations) + noise
 
 

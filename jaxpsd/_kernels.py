@@ -351,8 +351,8 @@ class MomentKernel(BaseKernel):
             rule = check_choice(self.location, [member.value for member in _Location], "location")
             object.__setattr__(self, "location", _Location(rule))
         for name in ("location", "covariance"):
-            if isinstance(value := getattr(self, name), list | tuple | np.ndarray):
-                object.__setattr__(self, name, jnp.asarray(value))
+            if isinstance(value := getattr(self, name), list | tuple):
+                object.__setattr__(self, name, np.asarray(value))
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
         if isinstance(self.location, _Location):

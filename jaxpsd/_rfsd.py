@@ -92,7 +92,7 @@ class RFSD(Discrepancy):
     df: float | None = None
     location_scale: str = "auto"
     rng_key: PRNGKeyArray | None = None
-    locations: Float[Array, "locations dim"] | None = None
+    locations: Float[Array | np.ndarray, "locations dim"] | None = None
     transform: Transform | str = None
     block_size: int | None = None
 
@@ -106,8 +106,8 @@ class RFSD(Discrepancy):
         check_choice(self.location_scale, ("auto", "matched", "published"), "location_scale")
         if isinstance(self.rng_key, jax.Array | np.ndarray | int | float):
             check_key(self.rng_key)
-        if isinstance(self.locations, list | tuple | np.ndarray):
-            object.__setattr__(self, "locations", jnp.asarray(self.locations))
+        if isinstance(self.locations, list | tuple):
+            object.__setattr__(self, "locations", np.asarray(self.locations))
         object.__setattr__(self, "transform", check_transform(self.transform))
         if self.block_size is not None:
             object.__setattr__(self, "block_size", check_positive_integer(self.block_size, "block_size"))

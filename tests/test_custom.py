@@ -83,3 +83,47 @@ def test_mistakes_are_explained():
         jaxpsd.SteinDiscrepancy(3)
     with pytest.raises(ValueError, match="`block_size` must be an integer"):
         jaxpsd.SteinDiscrepancy(jnp.sin, block_size=-1)
+
+
+# --- features and kernels of one's own ----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("x64")
+def test_features_given_by_hand_are_those_of_the_operator():
+    x = jax.random.normal(jax.random.key(5), (40, 2))
+    own = jaxpsd.FeatureDiscrepancy(lambda x, s: (s, 2 + 2 * x * s), block_size=7)
+    expected = jaxpsd.PSD(2, interactions=False)
+    for method in ("__call__", "u_statistic", "features"):
+        np.testing.assert_allclose(
+            getattr(own, method)(logdensity, x), getattr(expected, method)(logdensity, x), rtol=1e-10
+        )
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_stein_kernel_given_by_hand_is_that_of_its_features():
+    x = jax.random.normal(jax.random.key(6), (30, 2))
+    tree = {"a": x[:, 0], "b": x[:, 1:]}
+    target = lambda p: logdensity(jnp.append(p["a"], p["b"]))  # noqa: E731
+    own = jaxpsd.KernelDiscrepancy(lambda x, s, y, u: s["a"] * u["a"] + s["b"] @ u["b"], block_size=7)
+    for method in ("__call__", "u_statistic", "gram"):
+        np.testing.assert_allclose(
+            getattr(own, method)(target, tree), getattr(jaxpsd.PSD(1), method)(logdensity, x), rtol=1e-10
+        )
+    key = jax.random.key(0)
+    tests = [
+        jaxpsd.gof_test(key, *pair, method="rademacher", num_replicates=99)
+        for pair in ((own, target, tree), (jaxpsd.PSD(1), logdensity, x))
+    ]
+    np.testing.assert_allclose(tests[0].replicates, tests[1].replicates, rtol=1e-8)
+
+
+def test_what_is_wrong_with_them_is_said(normal_draws):
+    x, s = normal_draws
+    with pytest.raises(TypeError, match="`stein_kernel` must be a function of two draws"):
+        jaxpsd.KernelDiscrepancy(3)
+    with pytest.raises(TypeError, match="`features_of` must be a function of one position and its score"):
+        jaxpsd.FeatureDiscrepancy("tau")
+    with pytest.raises(TypeError, match="must return one floating-point number for a pair"):
+        jaxpsd.KernelDiscrepancy(lambda x, s, y, u: s)(s, x)
+    with pytest.raises(TypeError, match="`features_of` must return floating-point"):
+        jaxpsd.FeatureDiscrepancy(lambda x, s: 1)(s, x)

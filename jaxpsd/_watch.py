@@ -109,7 +109,7 @@ def _warn_of_scales(seen: Watched, draws: Draws) -> None:
         narrow, wide = (draws.coordinate(int(index)) for index in (scales.argmin(), scales.argmax()))
         warnings.warn(
             f"The scales of coordinates differ: {wide} has standard deviation {scales.max():.3g}, {narrow} has "
-            f"{scales.min():.3g}. Raw monomials hardly see errors of some coordinates then; use "
+            f"{scales.min():.3g}. Errors of some coordinates hardly count then; use "
             "transform='standardize'.",
             ScalesWarning,
             stacklevel=_USER,

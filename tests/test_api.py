@@ -21,7 +21,25 @@ def test_every_public_name_exists_and_is_documented():
 
 @pytest.mark.parametrize(
     "name",
-    ["PSD", "Affine", "SteinDiscrepancy", "adaptive_test", "gof_test", "score", "stein_operator", "stream"],
+    [
+        "FSSD",
+        "IMQ",
+        "KSD",
+        "PSD",
+        "RFSD",
+        "Affine",
+        "FeatureDiscrepancy",
+        "Gaussian",
+        "KernelDiscrepancy",
+        "LinearKSD",
+        "MomentKernel",
+        "SteinDiscrepancy",
+        "adaptive_test",
+        "gof_test",
+        "score",
+        "stein_operator",
+        "stream",
+    ],
 )
 def test_every_public_name_has_an_example(name):
     assert ">>>" in getattr(jaxpsd, name).__doc__

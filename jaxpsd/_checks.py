@@ -173,7 +173,7 @@ def check_positive(value: object, name: str) -> None:
 
     Other objects pass: JAX puts all kinds of things where the numbers of a pytree were.
     """
-    is_wrong = isinstance(value, bool | str | list | tuple | dict | complex)
+    is_wrong = value is None or isinstance(value, bool | str | list | tuple | dict | complex)
     if isinstance(value, int | float | np.number | np.ndarray | jax.Array) and is_concrete(value):
         numbers = np.asarray(value)
         is_wrong = is_wrong or not (np.isfinite(numbers) & (numbers > 0)).all()

@@ -208,6 +208,11 @@ def feature_pair_sums(
     return pair_sums(linear, norm, form, scorer, arrays, weights, length=length, diagonal=diagonal)
 
 
+def score_features(s: Block) -> Float[Array, "block features"]:
+    """Scores and their squares: functions of the draws that tell how dependent those are, where features would not."""
+    return jnp.concatenate([s, s**2], axis=1)
+
+
 def tile_pair_sums(
     form: Form, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
 ) -> PairSums:

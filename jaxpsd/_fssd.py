@@ -240,6 +240,8 @@ class FSSD(Discrepancy):
         return len(self.locations) * draws.dim
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "_Locations":
+        if self.locations is None:
+            raise TypeError("`locations` must be an array (locations, dim); got None. `FSSD.random` draws some.")
         locations = jnp.asarray(self.locations, draws.dtype)
         if locations.ndim != 2 or locations.shape[1] != draws.dim or len(locations) == 0:
             raise ValueError(

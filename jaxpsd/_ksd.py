@@ -5,14 +5,13 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from jaxpsd._checks import check_positive_integer
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
-from jaxpsd._form import Form, tile_side
+from jaxpsd._form import Form, score_features, tile_side
 from jaxpsd._kernels import IMQ, BaseKernel, UserKernel
 from jaxpsd._transform import Affine, Transform, check_transform, resolve
 from jaxpsd._types import Block
@@ -87,6 +86,8 @@ class KSD(PairwiseDiscrepancy):
         return self.kernel.function if isinstance(self.kernel, UserKernel) else None
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "SteinKernelForm":
+        if not isinstance(self.kernel, BaseKernel):
+            raise TypeError(f"`kernel` must be IMQ(), another kernel or a function k(x, y); got {self.kernel!r}.")
         transform = resolve(check_transform(self.transform), draws, weights)
         return SteinKernelForm(transform, self.kernel.settled(draws, weights, transform), self.block_size)
 
@@ -126,7 +127,7 @@ class SteinKernelForm(Form):
         return self.base.stein_diagonal(x, s)
 
     def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        return jnp.concatenate([s, s**2], axis=1)
+        return score_features(s)
 
     def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
         return tile_side(num_draws, dim, itemsize, matrices=10, given=self.block_size)

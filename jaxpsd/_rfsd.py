@@ -27,7 +27,7 @@ from jaxpsd._blocks import block_length, map_over_blocks
 from jaxpsd._checks import check_choice, check_key, check_positive, check_positive_integer, is_concrete
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws, ravel
-from jaxpsd._form import Form, in_coordinates_of
+from jaxpsd._form import Form, in_coordinates_of, score_features
 from jaxpsd._kernels import checked_median_distance
 from jaxpsd._score import Scorer, run
 from jaxpsd._transform import Affine, Rule, Transform, check_transform, fit, resolve
@@ -249,6 +249,10 @@ class _WeightedFeatures(Form):
         base = self.length**2 + (apart**2).sum(axis=2, keepdims=True)
         slope = 2 * self.exponent * apart / base
         return (jnp.exp(self.log_features(x))[..., None] * (s[:, None] + slope)).reshape(len(x), -1)
+
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
+        # The features themselves are large for very few draws, which would pass for dependence.
+        return score_features(s)
 
     def squared_norm(self, z: Float[Array, "features columns"]) -> Float[Array, " columns"]:
         by_location = jnp.abs(z).reshape(len(self.locations), -1, z.shape[1])

@@ -141,3 +141,20 @@ def test_the_study_of_power_keeps_its_promises():
             assert row["loss"] <= 0.1, row
         if row["case"].startswith("one correlation"):
             assert row["adaptive"] >= 0.8
+
+
+def test_the_study_of_other_discrepancies_keeps_its_promises():
+    result = study("baselines")
+    for row in result["rejections"]:
+        if row["case"] == "null":
+            # A correct 5% test is outside once in 10⁴ rows.
+            low, high = np.array(scipy.stats.binom.interval(1 - 1e-4, row["repeats"], 0.05)) / row["repeats"]
+            for test, share in row["shares"].items():
+                if "RFSD" not in test:
+                    assert low <= share <= high, (test, row)
+            # Conservative in many dimensions.
+            assert row["shares"]["RFSD"] <= high, row
+        elif row["dim"] <= 10:
+            assert row["shares"]["IMQ KSD"] >= 0.9, row
+    for row in result["dependent"]:
+        assert row["share"] <= 0.09, row

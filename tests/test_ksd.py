@@ -142,9 +142,13 @@ def test_a_kernel_has_no_features(normal_draws):
         jaxpsd.stream(jaxpsd.KSD())[0](jax.random.key(0), x[0])
 
 
-def test_a_class_instead_of_a_kernel_is_an_error():
+@pytest.mark.parametrize("kernel", [None, 3, "imq"])
+def test_what_is_no_kernel_is_an_error(kernel, normal_draws):
+    x, s = normal_draws
     with pytest.raises(TypeError, match=r"not its class: IMQ\(\)"):
         jaxpsd.KSD(jaxpsd.IMQ)
+    with pytest.raises(TypeError, match="must be IMQ"):
+        jaxpsd.KSD(kernel)(s, x)
 
 
 @pytest.mark.parametrize(

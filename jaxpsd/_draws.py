@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, register_dataclass
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._types import PyTree
@@ -63,22 +64,25 @@ class Draws:
         if isinstance(samples, Draws):
             return self
 
-        def shaped(flat: Array, given: Array) -> Array:
+        def shaped(flat: Array, given: ArrayLike) -> Array:
             before = np.shape(given)[: np.ndim(given) - flat.ndim]
             return flat.reshape(*before, -1, *flat.shape[1:]) if before else flat
 
         return jax.tree.map(shaped, self.positions, samples)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coordinates: beta[2] of a pytree, x[2] of an array."""
+        named = []
+        for path, leaf in jax.tree.leaves_with_path(self.positions):
+            name = keystr(path, simple=True, separator=".") or "x"
+            named += [name + _index(at) for at in np.ndindex(*leaf.shape[1:])]
+        return tuple(named)
+
     def coordinate(self, index: int) -> str:
         """Name one coordinate for a message: `beta[2]` of a pytree, coordinate 2 of an array."""
-        paths = jax.tree.leaves_with_path(self.positions)
-        ends = np.cumsum([_size(leaf) for _, leaf in paths])
-        which = int(np.searchsorted(ends, index, side="right"))
-        path, leaf = paths[which]
-        if not path:
-            return f"coordinate {index}"
-        at = ", ".join(map(str, np.unravel_index(index - ends[which] + _size(leaf), leaf.shape[1:])))
-        return f"`{keystr(path, simple=True, separator='.')}{f'[{at}]' if at else ''}`"
+        is_array = jax.tree_util.treedef_is_leaf(jax.tree.structure(self.positions))
+        return f"coordinate {index}" if is_array else f"`{self.names[index]}`"
 
     def draw(self, index: int) -> str:
         """Name one draw for a message, with its chain where there are several."""
@@ -86,6 +90,10 @@ class Draws:
             return f"draw {index}"
         chain, within = divmod(index, self.num_draws // self.num_chains)
         return f"draw {within} of chain {chain}"
+
+
+def _index(at: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, at))}]" if at else ""
 
 
 def _size(leaf: Array) -> int:

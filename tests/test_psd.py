@@ -22,8 +22,7 @@ def logdensity(x):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("order", "form"), [*((order, "primal") for order in ORDERS), (2, "dual"), (4, "dual")])
 def test_values_are_those_of_the_published_code(reference, order, form):
     psd = jaxpsd.PSD(order, form=form)
     x, s = reference["samples"], reference["scores"]
@@ -31,8 +30,7 @@ def test_values_are_those_of_the_published_code(reference, order, form):
     np.testing.assert_allclose(psd.u_statistic(s, x), reference[f"psd2_u_r{order}"], rtol=1e-10)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("order", "form"), [(2, "primal"), (4, "dual")])
 def test_values_in_single_precision(reference, order, form):
     psd = jaxpsd.PSD(order, form=form)
     x, s = reference["samples"].astype(np.float32), reference["scores"].astype(np.float32)

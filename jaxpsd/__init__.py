@@ -31,11 +31,15 @@ _chisquare      weighted sums of χ² variables
 _pvalues        from a statistic and its replicates to p-values
 _gof            goodness-of-fit tests
 _adaptive       one test that chooses its order
+_correction     expectations under the target, from biased draws
+_tables         tables for terminals and notebooks
+_moments        which moments are wrong, and by how much
 _stream         draws that come in batches
 cli             the command line
 """
 
 from jaxpsd._adaptive import adaptive_test
+from jaxpsd._correction import CorrectedExpectation, CorrectionWarning, corrected_expectation
 from jaxpsd._custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
 from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning
 from jaxpsd._fssd import FSSD, OptimizedFSSD
@@ -43,6 +47,7 @@ from jaxpsd._gof import GofResult, gof_test
 from jaxpsd._kernels import IMQ, Gaussian, MomentKernel
 from jaxpsd._ksd import KSD
 from jaxpsd._linear_ksd import LinearKSD
+from jaxpsd._moments import ImpliedErrors, MomentTable, moment_table
 from jaxpsd._operator import stein_operator
 from jaxpsd._psd import PSD
 from jaxpsd._rfsd import RFSD
@@ -60,21 +65,27 @@ __all__ = [
     "PSD",
     "RFSD",
     "Affine",
+    "CorrectedExpectation",
+    "CorrectionWarning",
     "DependentDrawsWarning",
     "Discrepancy",
     "FeatureDiscrepancy",
     "Gaussian",
     "GofResult",
     "HeavyTailsWarning",
+    "ImpliedErrors",
     "KernelDiscrepancy",
     "LinearKSD",
     "MomentKernel",
+    "MomentTable",
     "OptimizedFSSD",
     "ScalesWarning",
     "SteinDiscrepancy",
     "Stream",
     "adaptive_test",
+    "corrected_expectation",
     "gof_test",
+    "moment_table",
     "score",
     "stein_operator",
     "stream",

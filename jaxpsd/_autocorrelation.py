@@ -123,6 +123,14 @@ def _pilot(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> tuple[A
     return times, error, jnp.where(varies, successive / variance, 0)
 
 
+def variance_of_mean(values: Float[Array, "points columns"], num_chains: int) -> Float[Array, " columns"]:
+    """Variance of the mean of each column over the points of all chains, which lie one after the other."""
+    centred = values - values.mean(axis=0, keepdims=True)
+    times, _ = _integrated_times(centred.reshape(num_chains, -1, values.shape[1]))
+    # Anticorrelated chains may be worth more than independent draws, but that is not to be relied on.
+    return (centred**2).mean(axis=0) * jnp.maximum(times, 1) / len(values)
+
+
 def _integrated_times(
     series: Float[Array, "chains points features"],
 ) -> tuple[Float[Array, " features"], Float[Array, " features"]]:

@@ -1,0 +1,426 @@
+"""Which moments are wrong, and by how much.
+
+The mean z̄_α of each Stein feature is zero if the draws are right. Bootstrap replicates of all of them, from one pass,
+give standard errors, p-values, and p-values adjusted for their number by the largest standardised mean of each
+replicate. What the errors amount to in units of the target's own means, standard deviations and correlations comes
+from the regression on Stein features.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxpsd import _pvalues as pvalues
+from jaxpsd._autocorrelation import variance_of_mean
+from jaxpsd._blocks import block_length, einsum, sum_over_blocks, weighted
+from jaxpsd._bootstrap import Wanted, accumulate
+from jaxpsd._checks import check_key, check_positive_integer, is_concrete
+from jaxpsd._correction import Functions, regress
+from jaxpsd._discrepancy import check_input
+from jaxpsd._draws import Draws
+from jaxpsd._form import Form, in_coordinates_of
+from jaxpsd._gof import scored_in_advance
+from jaxpsd._psd import PSD
+from jaxpsd._resampling import settle
+from jaxpsd._score import Scorer, run
+from jaxpsd._settings import Settings, check_several, check_weights_suit
+from jaxpsd._signs import Signs
+from jaxpsd._tables import html_table, number, text_table
+from jaxpsd._transform import Affine, Rule, Transform, check_transform, fit, resolve
+from jaxpsd._types import Block, PyTree, Target
+
+_ARRAYS = [
+    "mean", "standard_error", "score", "p_value", "adjusted_p_value", "errors", "linearity", "autocorrelation_time",
+]  # fmt: skip
+
+
+class ImpliedErrors(NamedTuple):
+    """What wrong moments amount to, in units of the target: from the regression on Stein features.
+
+    mean
+        How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
+    mean_error
+        Its standard error.
+    scale
+        Ratio of the draws' standard deviation to the target's; None at order 1.
+    scale_error
+        Its standard error.
+    correlation
+        Correlations (dim, dim) of the draws; None without interactions.
+    true_correlation
+        Those of the target, as far as can be told.
+    correlation_error
+        Standard errors of those.
+    explained
+        The smallest share of a moment's variance that the features explain: near one where the target is near
+        Gaussian, and where it is not the numbers above are not to be trusted.
+    """
+
+    mean: Float[Array, " dim"]
+    mean_error: Float[Array, " dim"]
+    scale: Float[Array, " dim"] | None
+    scale_error: Float[Array, " dim"] | None
+    correlation: Float[Array, "dim dim"] | None
+    true_correlation: Float[Array, "dim dim"] | None
+    correlation_error: Float[Array, "dim dim"] | None
+    explained: Float[Array, ""]
+
+
+@partial(
+    register_dataclass, data_fields=_ARRAYS, meta_fields=["labels", "names", "exponents", "method", "transform_rule"]
+)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MomentTable:
+    """Mean Stein features and their evidence, one row for each monomial, the strongest evidence first.
+
+    mean
+        z̄_α, zero if the draws are right.
+    standard_error
+        Its standard error, autocorrelation included.
+    score
+        z̄_α in units of it.
+    p_value
+        How often chance alone gives so large a mean of this feature.
+    adjusted_p_value
+        How often chance alone gives so large a mean of any feature.
+    errors
+        What they amount to for means, standard deviations and correlations.
+    linearity
+        For each coordinate, the share of its score's variance that is linear in the draws: one for a Gaussian target.
+    autocorrelation_time
+        Of the features, in draws; None where it was not measured.
+    labels
+        The monomials, such as `beta[3]²`.
+    names
+        The coordinates.
+    exponents
+        The monomials' exponents, one tuple each.
+    method
+        The bootstrap used.
+    transform_rule
+        The coordinates in which monomials were formed.
+    """
+
+    mean: Float[Array, " monomials"]
+    standard_error: Float[Array, " monomials"]
+    score: Float[Array, " monomials"]
+    p_value: Float[Array, " monomials"]
+    adjusted_p_value: Float[Array, " monomials"]
+    errors: ImpliedErrors
+    linearity: Float[Array, " dim"]
+    autocorrelation_time: Any
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    exponents: tuple[tuple[int, ...], ...]
+    method: str
+    transform_rule: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, for JSON."""
+        plain = lambda leaf: None if leaf is None else np.asarray(leaf).tolist()  # noqa: E731
+        fields = ("mean", "standard_error", "score", "p_value", "adjusted_p_value")
+        rows = [
+            {"monomial": label, **{field: plain(getattr(self, field)[k]) for field in fields}}
+            for k, label in enumerate(self.labels)
+        ]
+        return {
+            "moments": rows,
+            "errors": {field: plain(value) for field, value in self.errors._asdict().items()},
+            "linearity": plain(self.linearity),
+            "names": list(self.names),
+            "method": self.method,
+            "transform": self.transform_rule,
+            "autocorrelation_time": plain(self.autocorrelation_time),
+        }
+
+    def __repr__(self) -> str:
+        if not is_concrete(self.mean) or not isinstance(self.mean, jax.Array | np.ndarray) or self.mean.ndim != 1:
+            return f"MomentTable({len(self.labels)} monomials, {self.method})"
+        more = len(self.labels) - _ROWS
+        parts = [text_table(self._evidence())]
+        parts += [f"… and {more} more monomials"] if more > 0 else []
+        parts += ["", text_table(self._errors()), "", *self._remarks()]
+        return "\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        remarks = "".join(f"<p>{remark}</p>" for remark in self._remarks())
+        return html_table(self._evidence()) + html_table(self._errors()) + remarks
+
+    def _evidence(self) -> dict[str, list[str]]:
+        rows = range(min(_ROWS, len(self.labels)))
+        column = lambda values: [number(values[k]) for k in rows]  # noqa: E731
+        return {
+            "monomial": [self.labels[k] for k in rows],
+            "mean feature": column(self.mean),
+            "standard error": column(self.standard_error),
+            "score": [f"{float(self.score[k]):.1f}" for k in rows],
+            "p": column(self.p_value),
+            "adjusted p": column(self.adjusted_p_value),
+        }
+
+    def _errors(self) -> dict[str, list[str]]:
+        """The coordinates that are worst off, by their own standard errors or by size."""
+        errors = self.errors
+        badness = np.abs(errors.mean)
+        if errors.scale is not None:
+            badness = np.maximum(badness, np.abs(np.log(np.maximum(errors.scale, 1e-30))))
+        rows = np.argsort(-badness, kind="stable")[:_ROWS]
+        both = lambda value, error: [f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows]  # noqa: E731
+        columns = {
+            "coordinate": [self.names[k] for k in rows],
+            "mean off by (sd)": both(np.asarray(errors.mean), np.asarray(errors.mean_error)),
+        }
+        if errors.scale is not None and errors.scale_error is not None:
+            columns["sd / true sd"] = both(np.asarray(errors.scale), np.asarray(errors.scale_error))
+        return columns | {"linear score": [f"{float(self.linearity[k]):.0%}" for k in rows]}
+
+    def _remarks(self) -> list[str]:
+        time = "" if self.autocorrelation_time is None else f", autocorrelation time {self.autocorrelation_time:.3g}"
+        remarks = [f"{len(self.labels)} monomials, transform {self.transform_rule}; {self.method}{time}."]
+        errors = self.errors
+        if errors.correlation is not None and errors.true_correlation is not None:
+            off = np.abs(np.triu(np.asarray(errors.correlation - errors.true_correlation), 1))
+            if off.size > 1:
+                i, j = np.unravel_index(off.argmax(), off.shape)
+                found, right = (float(matrix[i, j]) for matrix in (errors.correlation, errors.true_correlation))
+                pair = f"{self.names[i]} and {self.names[j]}"
+                remarks.append(f"Worst correlation: {pair}, {found:.2f} in the draws, {right:.2f} by the target.")
+        if float(errors.explained) < _TRUSTED or float(np.min(self.linearity)) < _TRUSTED:
+            worst = self.names[int(np.argmin(self.linearity))]
+            remarks.append(
+                f"The target is far from Gaussian (only {float(np.min(self.linearity)):.0%} of the score of {worst} is "
+                f"linear; features explain {float(errors.explained):.0%} of a moment): errors of moments are rough."
+            )
+        return remarks
+
+
+# Rows to show; and the shares below which implied errors are rough.
+_ROWS, _TRUSTED = 10, 0.8
+
+
+def moment_table(
+    rng_key: PRNGKeyArray,
+    target: Target,
+    samples: PyTree,
+    *,
+    order: int = 2,
+    interactions: bool = True,
+    transform: Transform | str = "standardize",
+    names: Sequence[str] | None = None,
+    method: str = "auto",
+    num_replicates: int = 1000,
+    weights: ArrayLike | None = None,
+    flip_probability: float | None = None,
+    block_length: int | None = None,
+    chains: bool | None = None,
+) -> MomentTable:
+    """Say which moments of the draws are wrong, and by how much.
+
+    Parameters
+    ----------
+    rng_key, target, samples, method, num_replicates, weights, flip_probability, block_length, chains
+        As in `gof_test`; the sign bootstraps.
+    order, interactions, transform
+        Which monomials to look at, and in which coordinates, as for `PSD`.
+    names
+        Names of the coordinates; taken from the structure of the samples by default.
+
+    Returns
+    -------
+    MomentTable
+        Evidence against each moment, sorted; and errors of means, standard deviations and correlations.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = jax.random.normal(jax.random.key(0), (2000, 2)) * jnp.array([[1.5, 1.0]])
+    >>> table = jaxpsd.moment_table(jax.random.key(1), logdensity, samples, names=("mu", "tau"))
+    >>> table.labels[0]
+    'mu²'
+    >>> print(table.errors.scale.round(1))
+    [1.5 1. ]
+    """
+    check_key(rng_key)
+    settings = Settings.checked(method, num_replicates, 0.05, flip_probability, block_length)
+    if settings.method in ("multinomial", "asymptotic"):
+        raise ValueError(f"`moment_table` takes a sign bootstrap, such as method='auto'; got {method!r}.")
+    check_weights_suit(method, weights)
+    order = check_positive_integer(order, "order")
+    target, draws, weights = check_input(target, samples, weights, chains)
+    check_several(draws)
+    names = _checked_names(names, draws)
+    target = scored_in_advance(target, draws)
+    affine = resolve(check_transform(transform), draws, weights)
+    psd = PSD(order, interactions=interactions, transform=affine, form="primal")
+    form = psd._test_form(draws, weights, num_replicates)
+    scheme = settle(rng_key, settings, target, draws, form, None)
+    columns, linearity = run(_mean_features, target, draws, form, weights, scheme.multipliers)
+    psd._finite(columns, target, draws, "A mean Stein feature")
+    evidence = _evidence(columns)
+    errors = _implied_errors(psd, target, draws, weights)
+    exponents = psd.exponents(draws.dim)
+    if is_concrete(evidence.score):
+        first = np.argsort(-np.abs(evidence.score), kind="stable")
+        evidence, exponents = _Evidence(*(field[first] for field in evidence)), exponents[first]
+    return MomentTable(
+        **evidence._asdict(),
+        errors=errors,
+        linearity=linearity,
+        autocorrelation_time=scheme.autocorrelation_time,
+        labels=tuple(_label(alpha, names) for alpha in exponents),
+        names=names,
+        exponents=tuple(tuple(map(int, alpha)) for alpha in exponents),
+        method=scheme.method,
+        transform_rule="None" if transform is None else transform if isinstance(transform, str) else "Affine",
+    )
+
+
+def _checked_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
+    if names is None:
+        return draws.names
+    names = tuple(map(str, names))
+    if len(names) != draws.dim:
+        raise ValueError(f"`names` must be one for each of {draws.dim} coordinates; got {len(names)}.")
+    return names
+
+
+def _label(exponents: Int[np.ndarray, " dim"], names: Sequence[str]) -> str:
+    """A monomial as people write it: mu·tau²."""
+    superscript = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    factors = (
+        names[k] + ("" if power == 1 else str(power).translate(superscript))
+        for k, power in enumerate(exponents)
+        if power
+    )
+    return "·".join(factors)
+
+
+# --- evidence ---------------------------------------------------------------------------------------------
+
+
+class _Evidence(NamedTuple):
+    mean: Float[Array, " monomials"]
+    standard_error: Float[Array, " monomials"]
+    score: Float[Array, " monomials"]
+    p_value: Float[Array, " monomials"]
+    adjusted_p_value: Float[Array, " monomials"]
+
+
+@jax.jit
+def _evidence(columns: Float[Array, "monomials columns"]) -> _Evidence:
+    """From mean features and their replicates, a column each."""
+    error = jnp.sqrt((columns[:, 1:] ** 2).mean(axis=1))
+    # A feature that is zero for every draw is no evidence.
+    score = jnp.where(error > 0, 1 / jnp.where(error > 0, error, 1), 0)[:, None] * columns
+    extremeness = jnp.abs(score)
+    # Replicates whose signs all agree equal the observed value, but for rounding.
+    observed = extremeness[:, :1] * (1 - 16 * jnp.finfo(score.dtype).eps)
+    adjusted = pvalues.step_down(-jnp.concatenate([observed, extremeness[:, 1:]], axis=1))
+    return _Evidence(columns[:, 0], error, score[:, 0], pvalues.p_values(extremeness)[:, 0], adjusted)
+
+
+def _mean_features(
+    scorer: Scorer, arrays: PyTree, form: Form, weights: Float[Array, " draws"] | None, signs: Signs
+) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"]]:
+    """Mean features, observed and in each replicate; and how linear each score is in the draws."""
+    moved = in_coordinates_of(form, scorer)
+    sums, _, _ = accumulate(moved, arrays, form, weights, signs, Wanted(()), signs.start())
+    x, _ = jax.eval_shape(moved, arrays)
+    n, dim = x.shape
+
+    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
+        x, s = moved(block)
+        both = jnp.concatenate([jnp.ones_like(x[:, :1]), x, s], axis=1)
+        return einsum("ni,nj->ij", weighted(both, block_weights), both), None
+
+    length = block_length(n, 8 * dim * x.dtype.itemsize, given=form.block_size)
+    products, _ = sum_over_blocks(on_block, arrays, weights, length)
+    products = products / products[0, 0]
+    covariance = products[1:, 1:] - jnp.outer(products[0, 1:], products[0, 1:])
+    own, cross, of_scores = covariance[:dim, :dim], covariance[:dim, dim:], jnp.diag(covariance)[dim:]
+    # A little ridge, so that coordinates that move together do no harm.
+    own = own + 1e-5 * jnp.diag(jnp.diag(own))
+    fitted = (cross * jnp.linalg.solve(own, cross)).sum(axis=0)
+    linearity = jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
+    return (sums.z if weights is not None else sums.z / n), linearity
+
+
+# --- implied errors ---------------------------------------------------------------------------------------
+
+
+def _implied_errors(psd: PSD, target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None) -> ImpliedErrors:
+    """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
+    # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
+    moments = _Moments(fit(Rule.STANDARDIZE, draws, weights), psd.interactions)
+    regression = regress(moments, psd, target, draws, weights)
+    pairs = moments.pairs(draws.dim)
+
+    def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
+        mean, sd, correlation = _summary(value, draws.dim, pairs)
+        sample_mean, sample_sd, _ = _summary(regression.mean, draws.dim, pairs)
+        # Features of order 1 say nothing of scales; the draws' own have to do as units.
+        unit = sd if psd.order > 1 else sample_sd
+        return (sample_mean - mean) / unit, sample_sd / sd, correlation
+
+    off, scale, correlation = quantities(regression.value)
+    # Delta method: how each draw moves the moments, and those the quantities.
+    moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(regression.influence)
+    off_error, scale_error, correlation_error = (
+        jnp.sqrt(variance_of_mean(part.reshape(len(part), -1), draws.num_chains)).reshape(part.shape[1:])
+        for part in moved
+    )
+    sees_scales, sees_correlations = psd.order > 1, psd.order > 1 and psd.interactions
+    explained = regression.explained if sees_scales else regression.explained[: draws.dim]
+    return ImpliedErrors(
+        mean=off,
+        mean_error=off_error,
+        scale=scale if sees_scales else None,
+        scale_error=scale_error if sees_scales else None,
+        correlation=_summary(regression.mean, draws.dim, pairs)[2] if sees_correlations else None,
+        true_correlation=correlation if sees_correlations else None,
+        correlation_error=correlation_error if sees_correlations else None,
+        explained=explained.min(),
+    )
+
+
+@partial(register_dataclass, data_fields=["affine"], meta_fields=["interactions"])
+@dataclass(frozen=True)
+class _Moments(Functions):
+    """First and second moments of standardised draws."""
+
+    affine: Affine
+    interactions: bool
+
+    def pairs(self, dim: int) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates whose products are the second moments."""
+        return np.triu_indices(dim) if self.interactions else (np.arange(dim), np.arange(dim))
+
+    def values(self, x: Block) -> Float[Array, "block moments"]:
+        y = self.affine.forward(x)
+        first, second = self.pairs(x.shape[1])
+        return jnp.concatenate([y, y[:, first] * y[:, second]], axis=1)
+
+
+def _summary(
+    moments: Float[Array, " moments"], dim: int, pairs: tuple[np.ndarray, np.ndarray]
+) -> tuple[Float[Array, " dim"], Float[Array, " dim"], Float[Array, "dim dim"]]:
+    """Means, standard deviations and correlations, from moments about the origin."""
+    mean = moments[:dim]
+    products = jnp.zeros((dim, dim), moments.dtype).at[pairs].set(moments[dim:])
+    products = products + products.T - jnp.diag(jnp.diag(products))
+    covariance = products - jnp.outer(mean, mean)
+    # A variance that the regression makes negative is one that it cannot tell.
+    sd = jnp.sqrt(jnp.maximum(jnp.diag(covariance), jnp.finfo(mean.dtype).tiny))
+    return mean, sd, covariance / jnp.outer(sd, sd)

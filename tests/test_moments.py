@@ -1,0 +1,130 @@
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import jaxpsd
+
+KEY = jax.random.key(0)
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """The first standard deviation too large by 1.3, the rest right."""
+    return jax.random.normal(jax.random.key(1), (2000, 3)) * jnp.array([[1.3, 1.0, 1.0]])
+
+
+def test_rows_are_mean_features_sorted_by_evidence(wide):
+    table = jaxpsd.moment_table(KEY, logdensity, wide, transform=None)
+    psd = jaxpsd.PSD(2)
+    means = np.asarray(psd.features(logdensity, wide).mean(axis=0))
+    column = {tuple(map(int, alpha)): k for k, alpha in enumerate(psd.exponents(3))}
+    np.testing.assert_allclose(table.mean, [means[column[alpha]] for alpha in table.exponents], rtol=1e-4, atol=1e-5)
+    assert table.labels[0] == "x[0]²"
+    assert sorted(table.exponents) == sorted(column)
+    assert np.all(np.diff(np.abs(table.score)) <= 0)
+    np.testing.assert_allclose(table.score, table.mean / table.standard_error, rtol=1e-5)
+    # Of independent draws, the standard error of a mean.
+    first = psd.features(logdensity, wide)[:, column[table.exponents[0]]]
+    np.testing.assert_allclose(table.standard_error[0], jnp.sqrt((first**2).mean() / 2000), rtol=0.1)
+    assert table.adjusted_p_value[0] < 0.005
+    assert np.all(table.adjusted_p_value >= table.p_value - 1e-6)
+    assert np.all(np.diff(table.adjusted_p_value) >= 0)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("transform", [None, "whiten"])
+def test_implied_errors_are_exact_for_a_gaussian_target(transform):
+    mean, covariance = np.array([2.0, -1.0]), np.array([[4.0, 1.2], [1.2, 1.0]])
+    precision = np.linalg.inv(covariance)
+    x = np.random.default_rng(0).normal(size=(400, 2)) * [1.0, 2.0] + [3.0, -1.0]
+    table = jaxpsd.moment_table(KEY, -(x - mean) @ precision, x, transform=transform, num_replicates=99)
+    sd = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(table.errors.mean, (x.mean(axis=0) - mean) / sd, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(table.errors.scale, x.std(axis=0) / sd, rtol=1e-3)
+    np.testing.assert_allclose(table.errors.correlation, np.corrcoef(x.T), atol=1e-6)
+    np.testing.assert_allclose(table.errors.true_correlation[0, 1], 0.6, atol=1e-3)
+    np.testing.assert_allclose(table.linearity, 1, atol=1e-4)
+    np.testing.assert_allclose(table.errors.explained, 1, atol=1e-6)
+
+
+def test_standard_errors_of_implied_errors_hold_for_a_target_that_is_not_gaussian(chain):
+    """Correct draws: what a mean is off by is known, and lies within two standard errors most of the time."""
+    target = lambda x: jnp.sum(-x - 2 * jnp.log1p(jnp.exp(-x)))  # noqa: E731
+    within = 0
+    for seed in range(25):
+        # Logistic draws, by the probability transform of a correct chain.
+        x = jnp.log(jax.scipy.stats.norm.cdf(chain(0.5, (1, 1000, 2), seed=seed)[0]))
+        x = x - jnp.log1p(-jnp.exp(x))
+        errors = jaxpsd.moment_table(KEY, target, x, num_replicates=99).errors
+        truth = x.mean(axis=0) / (np.pi / 3**0.5)
+        within += np.sum(np.abs(errors.mean - truth) < 2 * errors.mean_error)
+    # 50 independent numbers; 90% coverage fails this once in 10⁴ runs.
+    assert within >= scipy.stats.binom.ppf(1e-4, 50, 0.9)
+
+
+def test_adjusted_p_values_keep_their_level():
+    """The smallest of them is at most 5% in about 5% of correct sample sets."""
+    sets = jax.random.normal(jax.random.key(2), (100, 400, 3))
+    keys = jax.random.split(jax.random.key(3), 100)
+
+    def smallest(key, x):
+        table = jaxpsd.moment_table(key, -x, x, transform=None, method="rademacher", num_replicates=199)
+        return table.adjusted_p_value.min()
+
+    rejections = int((jax.lax.map(lambda pair: smallest(*pair), (keys, sets)) <= 0.05).sum())
+    assert rejections <= scipy.stats.binom.isf(1e-4, 100, 0.07)
+
+
+def test_names_come_from_the_pytree_or_the_user(wide):
+    tree = {"mu": wide[:, 0], "beta": wide[:, 1:]}
+    target = lambda p: -0.5 * (p["mu"] ** 2 + jnp.sum(p["beta"] ** 2))  # noqa: E731
+    table = jaxpsd.moment_table(KEY, target, tree, num_replicates=99)
+    assert table.names == ("beta[0]", "beta[1]", "mu")
+    assert {"mu²", "beta[0]·mu", "beta[1]"} <= set(table.labels)
+    table = jaxpsd.moment_table(KEY, logdensity, wide, names=("a", "b", "c"), order=3, num_replicates=99)
+    assert {"a³", "a²·b", "a·b·c"} <= set(table.labels)
+    with pytest.raises(ValueError, match="one for each of 3 coordinates"):
+        jaxpsd.moment_table(KEY, logdensity, wide, names=("a", "b"))
+
+
+def test_chains_get_larger_standard_errors(chain):
+    x = chain(0.9, (2, 1000, 2))
+    table = jaxpsd.moment_table(KEY, logdensity, x, order=1, transform=None)
+    assert table.method == "markov"
+    assert 8 < table.autocorrelation_time < 40
+    # √(19 / 2000), up to the bootstrap's own error.
+    np.testing.assert_allclose(table.standard_error, (19 / 2000) ** 0.5, rtol=0.4)
+    assert table.errors.scale is None
+
+
+def test_tables_read_well_and_go_into_json(wide):
+    table = jaxpsd.moment_table(KEY, logdensity, wide)
+    text = repr(table)
+    assert "x[0]²" in text
+    assert "sd / true sd" in text
+    assert "1.3" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert table._repr_html_().count("<table>") == 2
+    assert json.loads(json.dumps(table.to_dict()))["moments"][0]["monomial"] == "x[0]²"
+
+
+def test_a_target_far_from_gaussian_is_called_so():
+    x = jax.random.normal(KEY, (500, 2))
+    x = x.at[:, 1].add(3 * x[:, 0] ** 2)
+    table = jaxpsd.moment_table(KEY, lambda x: -0.5 * (x[0] ** 2 + (x[1] - 3 * x[0] ** 2) ** 2), x)
+    assert table.linearity.min() < 0.8
+    assert "far from Gaussian" in repr(table)
+
+
+@pytest.mark.parametrize("method", ["multinomial", "asymptotic"])
+def test_only_sign_bootstraps_will_do(wide, method):
+    with pytest.raises(ValueError, match="sign bootstrap"):
+        jaxpsd.moment_table(KEY, logdensity, wide, method=method)

@@ -7,7 +7,8 @@ concrete: inside `jit`, `vmap` or `grad` the checks of values are skipped, those
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +197,20 @@ def check_choice(value: object, choices: Iterable[str], name: str) -> str:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}; got {value!r}.")
     return str(value)
+
+
+def with_note(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function of the user's which, where it fails, says what it was called with."""
+
+    def called(*arguments: PyTree) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            shapes = ", ".join(str(jax.tree.map(jnp.shape, argument)) for argument in arguments)
+            error.add_note(f"jaxpsd: `{name}` was called for one draw or pair of draws, of shape {shapes}.")
+            raise
+
+    return called
 
 
 def check_fits(shape: tuple[int, ...], dtype: jnp.dtype, what: str, instead: str) -> None:

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 
 from jaxpsd._autocorrelation import measure_dependence, variance_of_mean
 from jaxpsd._blocks import block_length, einsum, map_over_blocks, sum_over_blocks, weighted
-from jaxpsd._checks import check_positive_integer, is_concrete
+from jaxpsd._checks import check_positive_integer, is_concrete, with_note
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws, Structure
 from jaxpsd._form import Form, all_scored, gram_of, in_coordinates_of
@@ -443,11 +443,7 @@ def _explained(fn: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:
     """Say in our words what is wrong with a function, at the moment it is traced."""
 
     def checked(position: PyTree) -> Any:
-        try:
-            value = fn(position)
-        except Exception as error:
-            error.add_note(f"jaxpsd: `fn` was called with one position, of shape {jax.tree.map(jnp.shape, position)}.")
-            raise
+        value = with_note(fn, "fn")(position)
         leaves = jax.tree.leaves(value)
         if not leaves or not all(
             jnp.issubdtype(jnp.result_type(leaf), jnp.number) or jnp.issubdtype(jnp.result_type(leaf), jnp.bool_)

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._checks import check_positive_integer
+from jaxpsd._checks import check_positive_integer, with_note
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws, Structure, one_of
 from jaxpsd._form import Form
@@ -250,12 +250,7 @@ def _explained(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Say in our words what is wrong with a function of one draw, at the moment it is traced."""
 
     def checked(*arguments: PyTree) -> Any:
-        try:
-            values = function(*arguments)
-        except Exception as error:
-            shapes = ", ".join(str(jax.tree.map(jnp.shape, argument)) for argument in arguments)
-            error.add_note(f"jaxpsd: `{name}` was called with one position, of shape {shapes}.")
-            raise
+        values = with_note(function, name)(*arguments)
         leaves = jax.tree.leaves(values)
         if not leaves or not all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves):
             found = ", ".join(str(jnp.result_type(leaf)) for leaf in leaves) or "nothing"

@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxpsd._blocks import corresponding, einsum
-from jaxpsd._checks import check_choice, check_positive, check_positive_integer, is_concrete
+from jaxpsd._checks import check_choice, check_positive, check_positive_integer, is_concrete, with_note
 from jaxpsd._draws import Draws, Structure, ravel
 from jaxpsd._operator import stein_operator
 from jaxpsd._transform import Affine, Rule, fit
@@ -511,12 +511,7 @@ def explained(function: Callable[..., Any], name: str) -> Callable[..., Scalar]:
     """Say in our words what is wrong with a function of two draws, at the moment it is traced."""
 
     def checked(*arguments: PyTree) -> Scalar:
-        try:
-            value = function(*arguments)
-        except Exception as error:
-            shapes = ", ".join(str(jax.tree.map(jnp.shape, argument)) for argument in arguments)
-            error.add_note(f"jaxpsd: `{name}` was called for one pair of draws, with arguments of shape {shapes}.")
-            raise
+        value = with_note(function, name)(*arguments)
         found = getattr(value, "dtype", type(value).__name__)
         if jnp.shape(value) != () or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
             raise TypeError(

@@ -9,10 +9,6 @@ import pytest
 
 DATA = Path(__file__).parent / "data"
 
-# Most of the time goes into compiling, and workers compile much of the same.
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 # Broadcasting by accident is an error.
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -12,7 +12,13 @@ ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if not path.stem.startswith("_"))
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+# These take longest to compile, and are run on a schedule.
+LONG = ("level", "precision", "speed_tests")
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(script, marks=pytest.mark.slow if script in LONG else ()) for script in SCRIPTS]
+)
 def test_the_benchmark_runs(script):
     # That it runs is the question, not how fast.
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}

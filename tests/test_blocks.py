@@ -28,7 +28,7 @@ def test_a_given_length_is_kept():
     assert _blocks.block_length(100, 1, given=1000) == 100
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 45), st.booleans())
 def test_blocks_see_every_draw_once(num_draws, length, weighted):
     x = jnp.arange(1.0, num_draws + 1)
@@ -44,7 +44,7 @@ def test_blocks_see_every_draw_once(num_draws, length, weighted):
     np.testing.assert_array_equal(mapped["twice"], 2 * x)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 25))
 def test_tiles_see_every_pair_once(num_draws, length):
     x = jax.random.normal(jax.random.key(num_draws), (num_draws, 2))

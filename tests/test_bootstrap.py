@@ -90,9 +90,9 @@ def test_the_maximum_is_that_of_standardised_features(draws, form, interactions)
     np.testing.assert_allclose(values(psd, x, s, source, wanted=Wanted((3,), maximum=2))[1], expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("form", ["primal", "dual"])
 @pytest.mark.parametrize(
-    ("method", "block_size"), [("rademacher", 32), ("markov", 50), ("block", 200), ("multinomial", 70)]
+    ("method", "form", "block_size"),
+    [("rademacher", "primal", 32), ("markov", "dual", 50), ("block", "primal", 200), ("multinomial", "dual", 70)],
 )
 def test_replicates_do_not_depend_on_the_block_size(draws, method, form, block_size):
     x, s = draws

@@ -300,7 +300,7 @@ def test_arrays_that_would_not_fit_are_refused():
     assert readable_bytes(3 * 2**20) == "3.0 MiB"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     hnp.arrays(
         np.float32,

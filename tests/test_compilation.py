@@ -15,7 +15,6 @@ DISCREPANCIES = {
     "marginal": jaxpsd.PSD(3, interactions=False),
     "l1 and penalty": jaxpsd.PSD(2, norm="l1", penalty=(1.0, 2.0)),
     "whiten": jaxpsd.PSD(2, transform="whiten"),
-    "affine": jaxpsd.PSD(2, transform=jaxpsd.Affine(np.ones(3, np.float32), np.full(3, 2.0, np.float32))),
     "functions": jaxpsd.SteinDiscrepancy(lambda x: jnp.sin(x)),
     "kernel": jaxpsd.KSD(block_size=16),
 }

@@ -84,6 +84,7 @@ def test_more_features_than_draws_are_regularised():
     assert abs(float(result.value) - 1) < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.9])
 def test_intervals_hold_what_they_promise(chain, rho):
     repeats, truth = 40, float(np.exp(0.3**2 / 2))

@@ -55,6 +55,7 @@ def test_implied_errors_are_exact_for_a_gaussian_target(transform):
     np.testing.assert_allclose(table.errors.explained, 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_standard_errors_of_implied_errors_hold_for_a_target_that_is_not_gaussian(chain):
     """Correct draws: what a mean is off by is known, and lies within two standard errors most of the time."""
     target = lambda x: jnp.sum(-x - 2 * jnp.log1p(jnp.exp(-x)))  # noqa: E731

@@ -59,8 +59,7 @@ def test_features_are_those_of_the_published_code(reference):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("order", [1, 2, 3, 6])
-@pytest.mark.parametrize("interactions", [True, False])
+@pytest.mark.parametrize(("order", "interactions"), [(1, True), (3, True), (6, True), (4, False)])
 def test_moments_features_and_gram_give_the_same_statistics(order, interactions):
     x = jax.random.normal(jax.random.key(1), (53, 3))
     n = len(x)
@@ -89,7 +88,7 @@ def test_the_block_size_changes_nothing(form, weighted):
     x = jax.random.normal(jax.random.key(2), (101, 4))
     weights = jax.random.uniform(jax.random.key(3), (101,)) if weighted else None
     whole = jaxpsd.PSD(3, form=form)
-    for size in (1, 2, 7, 50, 100, 101, 1000):
+    for size in (1, 7, 100):
         blocks = jaxpsd.PSD(3, form=form, block_size=size)
         for call in (lambda psd: psd(logdensity, x, weights), lambda psd: psd.u_statistic(logdensity, x)):
             np.testing.assert_allclose(call(blocks), call(whole), rtol=1e-11)

@@ -34,6 +34,8 @@ _adaptive       one test that chooses its order
 _correction     expectations under the target, from biased draws
 _tables         tables for terminals and notebooks
 _moments        which moments are wrong, and by how much
+_rank           which sampler, or which setting of one, to use
+_diagnose       everything at a glance
 _stream         draws that come in batches
 cli             the command line
 """
@@ -41,6 +43,7 @@ cli             the command line
 from jaxpsd._adaptive import adaptive_test
 from jaxpsd._correction import CorrectedExpectation, CorrectionWarning, corrected_expectation
 from jaxpsd._custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
+from jaxpsd._diagnose import DetectableErrors, Finding, Report, diagnose
 from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning
 from jaxpsd._fssd import FSSD, OptimizedFSSD
 from jaxpsd._gof import GofResult, gof_test
@@ -50,6 +53,7 @@ from jaxpsd._linear_ksd import LinearKSD
 from jaxpsd._moments import ImpliedErrors, MomentTable, moment_table
 from jaxpsd._operator import stein_operator
 from jaxpsd._psd import PSD
+from jaxpsd._rank import Comparison, Ranking, rank, sample_grid
 from jaxpsd._rfsd import RFSD
 from jaxpsd._score import score
 from jaxpsd._stream import Stream, stream
@@ -65,11 +69,14 @@ __all__ = [
     "PSD",
     "RFSD",
     "Affine",
+    "Comparison",
     "CorrectedExpectation",
     "CorrectionWarning",
     "DependentDrawsWarning",
+    "DetectableErrors",
     "Discrepancy",
     "FeatureDiscrepancy",
+    "Finding",
     "Gaussian",
     "GofResult",
     "HeavyTailsWarning",
@@ -79,13 +86,18 @@ __all__ = [
     "MomentKernel",
     "MomentTable",
     "OptimizedFSSD",
+    "Ranking",
+    "Report",
     "ScalesWarning",
     "SteinDiscrepancy",
     "Stream",
     "adaptive_test",
     "corrected_expectation",
+    "diagnose",
     "gof_test",
     "moment_table",
+    "rank",
+    "sample_grid",
     "score",
     "stein_operator",
     "stream",

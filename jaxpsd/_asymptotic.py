@@ -3,8 +3,7 @@
 For a U-statistic n U → Σ_i ω_i (Z_i² − 1). The ω_i are the eigenvalues of the covariance of the Stein features,
 J × J. Those other than zero are also the eigenvalues of the Gram matrix divided by n, n × n, whichever is smaller.
 
-For other norms N of the mean features, n N(τ̄)² → N(g)² with g normal, of the features' covariance. And a mean over
-independent pairs of draws is itself normal.
+For other norms N of the mean features, n N(τ̄)² → N(g)² with g normal, of the features' covariance.
 """
 
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
-from jaxpsd._form import Form, all_scored, gram_of, in_coordinates_of, successive_pairs
+from jaxpsd._form import Form, all_scored, gram_of, in_coordinates_of
 from jaxpsd._score import Scorer
 from jaxpsd._types import PyTree, Scalar
 from jaxpsd._watch import Watched, watch, watched
@@ -66,11 +65,29 @@ def _from_features(
     scorer: Scorer, arrays: PyTree, form: Form, *, centred: bool
 ) -> tuple[Scalar, Float[Array, "features features"], Scalar, Watched]:
     n = num_draws(arrays)
+    total, moments, seen = _feature_moments(scorer, arrays, form)
+    mean = total[:-1]
+    u = (n * (mean**2).sum() - jnp.trace(moments[:-1, :-1])) / (n - 1)
+    if not centred:
+        return u, moments[:-1, :-1], moments[-1, -1] / n, seen
+    # ‖τ − τ̄‖² = ‖τ‖² − 2 τ̄ᵀτ + ‖τ̄‖² is linear in the extended features, up to a constant.
+    linear, constant = jnp.append(-2 * mean, 1), (mean**2).sum()
+    diagonal = einsum("i,ij,j->", linear, moments, linear) + 2 * constant * (linear * total).sum() + constant**2
+    return u, moments[:-1, :-1] - jnp.outer(mean, mean), diagonal / n, seen
+
+
+def _feature_moments(
+    scorer: Scorer, arrays: PyTree, form: Form
+) -> tuple[Float[Array, " extended"], Float[Array, "extended extended"], Watched]:
+    """First and second moments of the features over the draws, with ‖τ‖² as one more feature.
+
+    Products with that one give all that the diagonal of the Gram matrix needs.
+    """
+    n = num_draws(arrays)
 
     def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
         x, s = scorer(block)
         tau = weighted(form.features(x, s), fresh)
-        # With ‖τ‖² as one more feature, products give all that the diagonal needs.
         extended = jnp.concatenate([tau, (tau**2).sum(axis=1, keepdims=True)], axis=1)
         seen, largest = watch(form, x, s, fresh, n)
         return (extended.sum(axis=0), einsum("ni,nj->ij", extended, extended), seen), largest
@@ -78,14 +95,7 @@ def _from_features(
     x, _ = jax.eval_shape(scorer, arrays)
     length = block_length(n, form.working_bytes(x), given=form.block_size)
     (total, products, seen), largest = sum_over_blocks(on_block, arrays, None, length)
-    mean, moments = total[:-1] / n, products / n
-    u = (n * (mean**2).sum() - jnp.trace(moments[:-1, :-1])) / (n - 1)
-    if not centred:
-        return u, moments[:-1, :-1], moments[-1, -1] / n, watched(seen, largest)
-    # ‖τ − τ̄‖² = ‖τ‖² − 2 τ̄ᵀτ + ‖τ̄‖² is linear in the extended features, up to a constant.
-    linear, constant = jnp.append(-2 * mean, 1), (mean**2).sum()
-    diagonal = einsum("i,ij,j->", linear, moments, linear) + 2 * constant * (linear * total).sum() / n + constant**2
-    return u, moments[:-1, :-1] - jnp.outer(mean, mean), diagonal / n, watched(seen, largest)
+    return total / n, products / n, watched(seen, largest)
 
 
 def _from_gram(
@@ -116,21 +126,10 @@ def simulate(rng_key: PRNGKeyArray, omega: Float[Array, " terms"], num_replicate
 
 def null_root(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Float[Array, "features features"], Watched]:
     """V of the draws, and a root of the second moments of their features."""
-    scorer = in_coordinates_of(form, scorer)
-    n = num_draws(arrays)
-
-    def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
-        x, s = scorer(block)
-        tau = weighted(form.features(x, s), fresh)
-        seen, largest = watch(form, x, s, fresh, n)
-        return (tau.sum(axis=0), einsum("ni,nj->ij", tau, tau), seen), largest
-
-    x, _ = jax.eval_shape(scorer, arrays)
-    length = block_length(n, form.working_bytes(x), given=form.block_size)
-    (total, products, seen), largest = sum_over_blocks(on_block, arrays, None, length)
-    squares, directions = jnp.linalg.eigh(products / n)
+    total, moments, seen = _feature_moments(in_coordinates_of(form, scorer), arrays, form)
+    squares, directions = jnp.linalg.eigh(moments[:-1, :-1])
     root = directions * jnp.sqrt(jnp.maximum(squares, 0))[None]
-    return form.squared_norm(total[:, None] / n)[0], root, watched(seen, largest)
+    return form.squared_norm(total[:-1, None])[0], root, seen
 
 
 def simulate_norms(
@@ -143,12 +142,3 @@ def simulate_norms(
         return form.squared_norm(einsum("ij,j->i", root, z)[:, None])[0]
 
     return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH)
-
-
-# --- means over pairs -------------------------------------------------------------------------------------
-
-
-def mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Scalar]:
-    """The mean over successive pairs of draws, and its standard error."""
-    mean, variance = successive_pairs(form, in_coordinates_of(form, scorer), arrays)
-    return mean, jnp.sqrt(variance / (num_draws(arrays) // 2))

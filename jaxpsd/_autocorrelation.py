@@ -123,6 +123,19 @@ def _pilot(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> tuple[A
     return times, error, jnp.where(varies, successive / variance, 0)
 
 
+def times_by_chain(scores: PyTree, draws: Draws, form: Form) -> Float[np.ndarray, " chains"]:
+    """Measure the autocorrelation time of every chain by itself."""
+    chain = draws.num_draws // draws.num_chains
+    stride = max(1, min(chain // _POINTS, chain // 2))
+    kept = _last(scores, draws, chain - chain % stride)
+    return np.maximum(run(_times_by_chain, *kept, form, _Shape(draws.num_chains, stride)), 1)
+
+
+def _times_by_chain(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> Float[Array, " chains"]:
+    chains = jax.tree.map(lambda leaf: leaf.reshape(shape.num_chains, -1, *leaf.shape[1:]), arrays)
+    return jax.lax.map(lambda each: _pilot(scorer, each, form, _Shape(1, shape.stride))[0].max(), chains)
+
+
 def variance_of_mean(values: Float[Array, "points columns"], num_chains: int) -> Float[Array, " columns"]:
     """Variance of the mean of each column over the points of all chains, which lie one after the other."""
     centred = values - values.mean(axis=0, keepdims=True)

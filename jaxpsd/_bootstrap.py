@@ -26,7 +26,7 @@ from jaxpsd._blocks import (
 )
 from jaxpsd._form import Form, all_scored, in_coordinates_of
 from jaxpsd._score import Scorer
-from jaxpsd._signs import Counts, Multinomial, Multipliers, Signs
+from jaxpsd._signs import Counts, Multinomial, Multipliers, Shifted, Signs
 from jaxpsd._types import Block, PyTree
 from jaxpsd._watch import Watched, watch, watched
 
@@ -71,7 +71,12 @@ class Sums(NamedTuple):
 
 
 def bootstrap(
-    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Multinomial, wanted: Wanted
+    scorer: Scorer,
+    arrays: PyTree,
+    form: Form,
+    weights: Weights,
+    multipliers: Signs | Shifted | Multinomial,
+    wanted: Wanted,
 ) -> tuple[Float[Array, "statistics columns"], Watched]:
     """All statistics wanted, a row each: the observed value first, then its replicates."""
     scorer = in_coordinates_of(form, scorer)
@@ -94,7 +99,7 @@ def bootstrap(
 
 
 def _from_features(
-    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Counts, wanted: Wanted
+    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
 ) -> tuple[Float[Array, "statistics columns"], Watched]:
     x, _ = jax.eval_shape(scorer, arrays)
     carry = multipliers.start()
@@ -107,7 +112,7 @@ def accumulate(
     arrays: PyTree,
     form: Form,
     weights: Weights,
-    multipliers: Signs | Counts,
+    multipliers: Signs | Shifted | Counts,
     wanted: Wanted,
     carry: PyTree,
 ) -> tuple[Sums, Watched, PyTree]:
@@ -190,10 +195,10 @@ def _count(form: Form, order: int, dim: int) -> int:
 
 
 def _from_pairs(
-    scored: tuple[Block, Block], form: Form, weights: Weights, multipliers: Signs | Counts, wanted: Wanted
+    scored: tuple[Block, Block], form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
 ) -> Float[Array, "orders columns"]:
     (x, _), n, dim = scored, len(scored[0]), scored[0].shape[1]
-    ready = multipliers.prepared(n) if isinstance(multipliers, Signs) else multipliers
+    ready = multipliers if isinstance(multipliers, Counts) else multipliers.prepared(n)
     w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
     forms = [form if order is None else form.up_to(order, dim) for order in wanted.orders]
     length = form.tile_length(n, dim, x.dtype.itemsize)

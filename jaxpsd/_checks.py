@@ -199,6 +199,21 @@ def check_choice(value: object, choices: Iterable[str], name: str) -> str:
     return str(value)
 
 
+def check_locations(locations: ArrayLike | None, draws: Draws) -> Float[Array, "locations dim"]:
+    """Points among the draws, at least one."""
+    if locations is None:
+        raise TypeError("`locations` must be an array (locations, dim); got None. `FSSD.random` draws some.")
+    array = jnp.asarray(locations, draws.dtype)
+    if array.ndim != 2 or array.shape[1] != draws.dim or len(array) == 0:
+        raise ValueError(
+            f"`locations` must be (locations, {draws.dim}), like draws of {draws.dim} coordinates; got shape "
+            f"{array.shape}."
+        )
+    if is_concrete(array) and not np.isfinite(array).all():
+        raise ValueError("`locations` must be finite.")
+    return array
+
+
 def with_note(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A function of the user's which, where it fails, says what it was called with."""
 

@@ -29,10 +29,10 @@ from jaxpsd._autocorrelation import measure_dependence, variance_of_mean
 from jaxpsd._blocks import block_length, einsum, map_over_blocks, sum_over_blocks, weighted
 from jaxpsd._checks import check_positive_integer, is_concrete, with_note
 from jaxpsd._discrepancy import check_input
-from jaxpsd._draws import Draws, Structure
+from jaxpsd._draws import Draws, Structure, one_of
 from jaxpsd._form import Form, all_scored, gram_of, in_coordinates_of
 from jaxpsd._psd import PSD
-from jaxpsd._score import Scorer, raise_for_value, run, scores_of
+from jaxpsd._score import Scorer, not_bound, raise_for_value, run, scores_of
 from jaxpsd._transform import Transform
 from jaxpsd._types import Block, PyTree, Scalar, Target, Vector
 
@@ -42,6 +42,7 @@ _MOST_FEATURES, _MOST_DRAWS = 2000, 4000
 # Ridges to choose from, in units of the features' variance.
 _RIDGES = np.logspace(-6, 1, 15)
 
+# A smaller ridge is preferred if it is worse by no more than this.
 _TOLERANCE = 0.01
 
 # Influences of more draws than this are averaged over stretches of successive ones.
@@ -142,7 +143,7 @@ def corrected_expectation(
     psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform)
     target, draws, weights = check_input(target, samples, weights, chains)
     fit = regress(_UserFunction(draws.structure), psd, target, draws, weights, function=fn)
-    unravel = _unraveller(fn, draws)
+    unravel = _structure_of_value(fn, draws).unravel
     if is_concrete(fit.explained) and (least := float(fit.explained.min())) < _ENOUGH:
         warnings.warn(
             f"The {fit.num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
@@ -202,17 +203,13 @@ class Functions(ABC):
         raise NotImplementedError(f"{type(self).__name__} needs no function.")
 
 
-def _not_bound(position: PyTree) -> Any:
-    raise RuntimeError("The function is bound when it is used.")
-
-
 @partial(register_dataclass, data_fields=[], meta_fields=["structure"], drop_fields=["function"])
 @dataclass(frozen=True)
 class _UserFunction(Functions):
     """A function of the user's, bound inside the compiled program only."""
 
     structure: Structure
-    function: Callable[[PyTree], Any] = _not_bound
+    function: Callable[[PyTree], Any] = not_bound
 
     def bound_to(self, function: Callable[[PyTree], Any]) -> "_UserFunction":
         return replace(self, function=function)
@@ -225,6 +222,15 @@ class _UserFunction(Functions):
         return jax.vmap(flat)(x)
 
 
+def can_regress(num_features: int, num_draws: int, *, weighted: bool) -> bool:
+    """Whether so many features can be regressed on, in one way or the other."""
+    return _are_few(num_features, num_draws) or (num_draws <= _MOST_DRAWS and not weighted)
+
+
+def _are_few(num_features: int, num_draws: int) -> bool:
+    return num_features <= min(_MOST_FEATURES, num_draws // 2)
+
+
 def regress(
     functions: Functions,
     psd: PSD,
@@ -232,11 +238,15 @@ def regress(
     draws: Draws,
     weights: Float[Array, " draws"] | None,
     function: Callable[[PyTree], Any] | None = None,
+    effective: float | None = None,
 ) -> Regression:
-    """Regress functions on the Stein features of a PSD; one of the user's is given beside what holds it."""
+    """Regress functions on the Stein features of a PSD; one of the user's is given beside what holds it.
+
+    How many independent draws these are worth is measured unless it is known.
+    """
     n, count = draws.num_draws, psd._num_features(draws)
-    from_features = count <= min(_MOST_FEATURES, n // 2)
-    if not from_features and (n > _MOST_DRAWS or weights is not None):
+    from_features = _are_few(count, n)
+    if not can_regress(count, n, weighted=weights is not None):
         raise ValueError(
             f"A regression on {count:,} Stein features takes twice as many draws and at most {_MOST_FEATURES:,} "
             f"features, or at most {_MOST_DRAWS:,} draws without weights; got {n:,} draws. Use a lower order or "
@@ -246,10 +256,10 @@ def regress(
         raise ValueError(f"A regression takes at least four draws; got {n}.")
     target = scores_of(target, draws)
     form = replace(psd, form="primal" if from_features else "dual")._test_form(draws, weights, 0)
-    effective = float(n)
-    if is_concrete(draws, target) and n > 2 * draws.num_chains:
+    if effective is None and is_concrete(draws, target) and n > 2 * draws.num_chains:
         time, is_dependent = measure_dependence(target, draws, form, None)
-        effective = n / time if is_dependent else float(n)
+        effective = n / time if is_dependent else None
+    effective = float(n) if effective is None else effective
     stretch = max(1, min(n // _POINTS, n // draws.num_chains // 2))
     problem = _Problem(form, functions, jnp.asarray(effective, draws.dtype), draws.num_chains, stretch)
     kernel = _from_features if from_features else _from_gram
@@ -375,11 +385,11 @@ def _from_gram(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: None)
     matrix = (gram - rows[None] - rows[:, None] + rows.mean()) / (n * unit)
     eigenvalues, directions = jnp.linalg.eigh(matrix)
     eigenvalues = jnp.maximum(eigenvalues, 0)
-    coordinates = einsum("ni,nk->ik", directions, centred) / n**0.5
-    projected = jnp.sqrt(eigenvalues)[:, None] * coordinates
+    coordinates = einsum("ni,nk->ik", directions, centred)
+    projected = jnp.sqrt(eigenvalues / n)[:, None] * coordinates
     ridge = _ridge(eigenvalues, projected, variance, problem.effective)
     shrunk = directions / (eigenvalues + ridge)[None]
-    solved = einsum("ni,ik->nk", shrunk, einsum("ni,nk->ik", directions, centred))
+    solved = einsum("ni,ik->nk", shrunk, coordinates)
     e = centred - einsum("nm,mk->nk", matrix, solved)
     leverage = n * (directions**2 * (eigenvalues / (eigenvalues + ridge))[None]).sum(axis=1)
     e = e * _left_out(leverage, eigenvalues, ridge, n, problem.effective)[:, None]
@@ -426,17 +436,10 @@ def _ridge(
     return ridges[jnp.argmax(scores <= (1 + _TOLERANCE) * scores.min())]
 
 
-def _unraveller(fn: Callable[[PyTree], Any], draws: Draws) -> Callable[[Array], PyTree]:
-    """From a row of numbers to the structure of f's value."""
-    one = jax.eval_shape(_explained(fn), jax.tree.map(lambda leaf: leaf[0], draws.positions))
-    leaves, treedef = jax.tree.flatten(one)
-    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
-
-    def unravel(row: Float[Array, " functions"]) -> PyTree:
-        parts = jnp.split(row, ends)
-        return jax.tree.unflatten(treedef, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
-
-    return unravel
+def _structure_of_value(fn: Callable[[PyTree], Any], draws: Draws) -> Structure:
+    """What f's value looks like, with means instead of numbers that may be integers."""
+    leaves, treedef = jax.tree.flatten(jax.eval_shape(_explained(fn), one_of(draws.positions)))
+    return Structure(treedef, tuple(leaf.shape for leaf in leaves), (draws.dtype,) * len(leaves))
 
 
 def _explained(fn: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:

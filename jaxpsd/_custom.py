@@ -12,23 +12,20 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._checks import check_positive_integer, with_note
+from jaxpsd._checks import with_note
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws, Structure, one_of
 from jaxpsd._form import Form
 from jaxpsd._kernels import BaseKernel, Tile, explained
 from jaxpsd._ksd import PairwiseDiscrepancy, SteinKernelForm
 from jaxpsd._operator import stein_operator
-from jaxpsd._score import working_bytes
+from jaxpsd._score import not_bound, working_bytes
 from jaxpsd._types import Block, PyTree, Scalar, Vector
 
 
-def _check_function(discrepancy: Any, name: str, what: str) -> None:
-    function = getattr(discrepancy, name)
+def _check_function(function: Any, name: str, what: str) -> None:
     if not callable(function):
         raise TypeError(f"`{name}` must be a function of {what}; got {type(function).__name__}.")
-    if discrepancy.block_size is not None:
-        object.__setattr__(discrepancy, "block_size", check_positive_integer(discrepancy.block_size, "block_size"))
 
 
 @partial(register_dataclass, data_fields=[], meta_fields=["functions", "block_size"])
@@ -64,7 +61,8 @@ class SteinDiscrepancy(Discrepancy):
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_function(self, "functions", "one position")
+        _check_function(self.functions, "functions", "one position")
+        self._check_common()
 
     @property
     def _function(self) -> Callable[..., Any]:
@@ -113,7 +111,8 @@ class FeatureDiscrepancy(Discrepancy):
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_function(self, "features_of", "one position and its score")
+        _check_function(self.features_of, "features_of", "one position and its score")
+        self._check_common()
 
     @property
     def _function(self) -> Callable[..., Any]:
@@ -161,7 +160,8 @@ class KernelDiscrepancy(PairwiseDiscrepancy):
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_function(self, "stein_kernel", "two draws and their scores, (x, s, y, u)")
+        _check_function(self.stein_kernel, "stein_kernel", "two draws and their scores, (x, s, y, u)")
+        self._check_common()
 
     @property
     def _function(self) -> Callable[..., Any]:
@@ -174,15 +174,11 @@ class KernelDiscrepancy(PairwiseDiscrepancy):
 # --- forms: the user's function is bound inside the compiled program only -------------------------------------
 
 
-def _not_bound(*arguments: PyTree) -> Any:
-    raise RuntimeError("The function is bound when the form is used.")
-
-
 @dataclass(frozen=True)
 class _OwnFeatures(Form):
     structure: Structure
     block_size: int | None
-    function: Callable[..., Any] = _not_bound
+    function: Callable[..., Any] = not_bound
 
     transform = None
 
@@ -229,7 +225,7 @@ class _GivenSteinKernel(BaseKernel):
     """A Stein kernel as the user computes it."""
 
     structure: Structure
-    function: Callable[..., Any] = _not_bound
+    function: Callable[..., Any] = not_bound
 
     def bound_to(self, function: Callable[..., Any]) -> "_GivenSteinKernel":
         return replace(self, function=function)

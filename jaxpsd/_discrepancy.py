@@ -20,10 +20,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._blocks import block_length, map_over_blocks, num_draws
-from jaxpsd._checks import check_fits, check_samples, check_weights, is_concrete
+from jaxpsd._checks import check_fits, check_positive_integer, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws
 from jaxpsd._form import FEW, Form, PairSums, all_scored, gram_of, in_coordinates_of
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
+from jaxpsd._transform import check_transform
 from jaxpsd._types import PyTree, Scalar, Target
 
 # A few draws with most of Σ‖τ‖² bring a warning, unless there are not many more of them.
@@ -77,6 +78,14 @@ class Discrepancy(ABC):
     def _function(self) -> Callable[..., Any] | None:
         """A function of the user's that the form needs, kept apart from what may be cached by value."""
         return None
+
+    def _check_common(self) -> None:
+        """The settings that many discrepancies have: how many draws to work on at a time, and in which coordinates."""
+        settings = vars(self)
+        if settings.get("block_size") is not None:
+            object.__setattr__(self, "block_size", check_positive_integer(settings["block_size"], "block_size"))
+        if "transform" in settings:
+            object.__setattr__(self, "transform", check_transform(settings["transform"]))
 
     def _check_pairs(self, what: str) -> None:  # noqa: B027
         """Refuse what is a sum over pairs of draws, where the discrepancy is not."""

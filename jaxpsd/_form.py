@@ -108,11 +108,6 @@ class Form(ABC):
         return False
 
     @property
-    def is_linear(self) -> bool:
-        """Whether the statistic is a mean of the kernel over successive pairs of draws only."""
-        return False
-
-    @property
     def is_quadratic(self) -> bool:
         """Whether the squared norm is a sum of squares, so that it is a sum over pairs of draws too."""
         return True
@@ -234,8 +229,9 @@ def tile_pair_sums(
     return PairSums(jnp.maximum(total, 0), delta, share_of_few(largest, extremeness))
 
 
-def successive_pairs(form: Form, scorer: Scorer, arrays: PyTree) -> tuple[Scalar, Scalar]:
-    """Mean and variance of Δ(x₁, x₂), Δ(x₃, x₄), …; a last draw without a partner is left out."""
+def mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Scalar]:
+    """Mean of Δ(x₁, x₂), Δ(x₃, x₄), …, a last draw without a partner left out; and its standard error."""
+    scorer = in_coordinates_of(form, scorer)
     count = num_draws(arrays) // 2
     paired = jax.tree.map(lambda leaf: leaf[: 2 * count].reshape(count, 2, *leaf.shape[1:]), arrays)
 
@@ -248,7 +244,8 @@ def successive_pairs(form: Form, scorer: Scorer, arrays: PyTree) -> tuple[Scalar
     length = block_length(count, 32 * x.shape[1] * x.dtype.itemsize, given=form.block_size)
     (total, squares), _ = sum_over_blocks(on_block, paired, None, length)
     mean = total / count
-    return mean, jnp.maximum(squares - count * mean**2, 0) / max(count - 1, 1)
+    variance = jnp.maximum(squares - count * mean**2, 0) / max(count - 1, 1)
+    return mean, jnp.sqrt(variance / count)
 
 
 def tile_side(num_draws: int, dim: int, itemsize: int, *, matrices: int, given: int | None) -> int:

@@ -23,10 +23,10 @@ from jaxpsd._blocks import einsum
 from jaxpsd._checks import (
     check_choice,
     check_key,
+    check_locations,
     check_positive,
     check_positive_integer,
     check_samples,
-    is_concrete,
 )
 from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws, ravel
@@ -94,9 +94,7 @@ class FSSD(Discrepancy):
         if isinstance(self.locations, list | tuple):
             object.__setattr__(self, "locations", np.asarray(self.locations))
         check_positive(self.bandwidth, "bandwidth")
-        object.__setattr__(self, "transform", check_transform(self.transform))
-        if self.block_size is not None:
-            object.__setattr__(self, "block_size", check_positive_integer(self.block_size, "block_size"))
+        self._check_common()
 
     @classmethod
     def random(
@@ -240,16 +238,7 @@ class FSSD(Discrepancy):
         return len(self.locations) * draws.dim
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "_Locations":
-        if self.locations is None:
-            raise TypeError("`locations` must be an array (locations, dim); got None. `FSSD.random` draws some.")
-        locations = jnp.asarray(self.locations, draws.dtype)
-        if locations.ndim != 2 or locations.shape[1] != draws.dim or len(locations) == 0:
-            raise ValueError(
-                f"`locations` must be (locations, {draws.dim}), like draws of {draws.dim} coordinates; got shape "
-                f"{locations.shape}."
-            )
-        if is_concrete(locations) and not np.isfinite(locations).all():
-            raise ValueError("`locations` must be finite.")
+        locations = check_locations(self.locations, draws)
         transform = resolve(check_transform(self.transform), draws, weights)
         return _Locations(transform, locations, jnp.asarray(self.bandwidth, draws.dtype), self.block_size)
 

@@ -20,17 +20,16 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxpsd import _chisquare as chisquare
 from jaxpsd import _pvalues as pvalues
-from jaxpsd._asymptotic import Spectrum, mean_over_pairs, null_root, null_spectrum, simulate, simulate_norms
+from jaxpsd._asymptotic import Spectrum, null_root, null_spectrum, simulate, simulate_norms
 from jaxpsd._autocorrelation import PILOT_DRAWS, measure_dependence
 from jaxpsd._bootstrap import Wanted, bootstrap
 from jaxpsd._checks import check_fits, check_key, check_samples, is_concrete
 from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws
-from jaxpsd._form import Form
-from jaxpsd._resampling import Scheme, settle
+from jaxpsd._form import Form, mean_over_pairs
+from jaxpsd._resampling import Scheme, effective_draws, settle
 from jaxpsd._score import LogDensity, check_target, run, scores_of
 from jaxpsd._settings import (
-    DEPENDENT,
     INDEPENDENT,
     Settings,
     check_belongs,
@@ -98,6 +97,22 @@ class GofResult:
     method: str
     alpha: float
     labels: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the replicates as plain numbers, for JSON."""
+        plain = lambda value: None if value is None else np.asarray(value).tolist()  # noqa: E731
+        fields = (
+            "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "parameter", "autocorrelation_time",
+            "p_value_floor",
+        )  # fmt: skip
+        return {
+            "labels": list(self.labels),
+            **{field: plain(getattr(self, field)) for field in fields},
+            "method": self.method,
+            "alpha": self.alpha,
+            "num_replicates": len(self.replicates),
+            "parts": None if self.parts is None else self.parts.to_dict(),
+        }
 
     def __repr__(self) -> str:
         several = len(self.labels) > 1
@@ -214,7 +229,7 @@ def gof_test(
     if settings.method == "asymptotic":
         form = discrepancy._test_form(draws, weights, 0)
         null = _checked_null(null_samples, null_target, target, draws, chains)
-        if form.is_linear:
+        if discrepancy._only_asymptotic:
             return _normal_test(discrepancy, form, target, draws, settings)
         if not form.is_quadratic:
             return _norm_test(rng_key, discrepancy, form, target, draws, null, settings)
@@ -280,15 +295,20 @@ def resampled(
     scheme = settle(rng_key, settings, target, draws, form, function)
     values, seen = run(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
     discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
+    check_varies(values, draws, discrepancy)
+    independent = scheme.method in INDEPENDENT
+    warn(seen, draws, form, method=scheme.method, assumes_independence=independent)
+    warn_of_few(scheme.floor, settings.alpha, None if independent else effective_draws(scheme, draws))
+    return values, scheme
+
+
+def check_varies(values: Float[Array, "statistics columns"], draws: Draws, discrepancy: Discrepancy) -> None:
+    """Refuse to compare zeros with each other."""
     if is_concrete(values) and not np.any(values):
         raise FloatingPointError(
             f"The statistic and all its replicates are zero in {draws.dtype}: all Stein features are, or their squares "
             f"are too small for it. {discrepancy._remedy}"
         )
-    warn(seen, draws, form, method=scheme.method, assumes_independence=scheme.method in INDEPENDENT)
-    time = scheme.autocorrelation_time if scheme.method in DEPENDENT else None
-    warn_of_few(scheme.floor, settings.alpha, None if time is None else draws.num_draws / time)
-    return values, scheme
 
 
 class _Verdict(NamedTuple):

@@ -28,7 +28,8 @@ from jaxpsd._blocks import corresponding, einsum
 from jaxpsd._checks import check_choice, check_positive, check_positive_integer, is_concrete, with_note
 from jaxpsd._draws import Draws, Structure, ravel
 from jaxpsd._operator import stein_operator
-from jaxpsd._transform import Affine, Rule, fit
+from jaxpsd._score import not_bound
+from jaxpsd._transform import Affine, in_coordinates, mean_of
 from jaxpsd._types import Block, PyTree, Scalar, Vector
 
 Tile = Float[Array, "rows columns"]
@@ -279,8 +280,7 @@ def checked_median_distance(draws: Draws, transform: Affine | None) -> Scalar:
 @jax.jit
 def _median_distance(positions: PyTree, transform: Affine | None) -> Scalar:
     """Median distance over all pairs of different draws; a constant to differentiation."""
-    x = ravel(positions)
-    x = lax.stop_gradient(x if transform is None else transform.forward(x))
+    x = lax.stop_gradient(in_coordinates(ravel(positions), transform))
     squared = _by_differences(x, x, x, x).squared[np.triu_indices(len(x), 1)]
     middle = np.array([(len(squared) - 1) // 2, len(squared) // 2])
     return jnp.sqrt(_order_statistics(squared, middle)).mean()
@@ -362,8 +362,7 @@ class MomentKernel(BaseKernel):
     def settled(self, draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> BaseKernel:
         location, dim = self.location, draws.dim
         if isinstance(location, _Location):
-            location = fit(Rule.CENTER, draws, weights).loc
-            location = location if transform is None else transform.forward(location)
+            location = mean_of(draws, weights, transform)
         location = jnp.asarray(location, draws.dtype)
         if location.shape != (dim,):
             raise ValueError(f"`location` must have one entry for each of {dim} coordinates; got {location.shape}.")
@@ -471,17 +470,13 @@ class UserKernel(BaseKernel):
         return _OperatedKernel(draws.structure)
 
 
-def _not_bound(x: PyTree, y: PyTree) -> Any:
-    raise RuntimeError("The kernel is bound when the form is used.")
-
-
 @partial(register_dataclass, data_fields=[], meta_fields=["structure"], drop_fields=["function"])
 @dataclass(frozen=True)
 class _OperatedKernel(BaseKernel):
     """The Stein kernel of any function, by automatic differentiation; the function is bound in the program only."""
 
     structure: Structure
-    function: Callable[[PyTree, PyTree], Any] = _not_bound
+    function: Callable[[PyTree, PyTree], Any] = not_bound
 
     def bound_to(self, function: Callable[[PyTree, PyTree], Any]) -> "_OperatedKernel":
         return replace(self, function=function)

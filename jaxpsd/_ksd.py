@@ -8,7 +8,6 @@ from typing import Any
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._checks import check_positive_integer
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, score_features, tile_side
@@ -77,9 +76,7 @@ class KSD(PairwiseDiscrepancy):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
-        if self.block_size is not None:
-            object.__setattr__(self, "block_size", check_positive_integer(self.block_size, "block_size"))
-        object.__setattr__(self, "transform", check_transform(self.transform))
+        self._check_common()
 
     @property
     def _function(self) -> Callable[..., Any] | None:

@@ -6,12 +6,10 @@ from functools import partial
 import jax.numpy as jnp
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
 
-from jaxpsd._draws import Draws
-from jaxpsd._form import Form, in_coordinates_of, successive_pairs
-from jaxpsd._ksd import KSD, SteinKernelForm
-from jaxpsd._score import Scorer, run
+from jaxpsd._form import mean_over_pairs
+from jaxpsd._ksd import KSD
+from jaxpsd._score import run
 from jaxpsd._types import PyTree, Scalar, Target
 
 
@@ -62,24 +60,5 @@ class LinearKSD(KSD):
         target, draws, _, form = self._prepare(target, samples, None, chains)
         if draws.num_draws < 2:
             raise ValueError("LinearKSD is a mean over pairs of draws; got a single draw.")
-        result = run(_mean_over_pairs, target, draws, form, function=self._function)
+        result, _ = run(mean_over_pairs, target, draws, form, function=self._function)
         return self._finite(result, target, draws, "The statistic")
-
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> SteinKernelForm:
-        form = super()._form(draws, weights)
-        return _SuccessivePairs(form.transform, form.base, form.block_size)
-
-
-@partial(register_dataclass, data_fields=["transform", "base"], meta_fields=["block_size"])
-@dataclass(frozen=True)
-class _SuccessivePairs(SteinKernelForm):
-    """The Stein kernel of successive draws only."""
-
-    @property
-    def is_linear(self) -> bool:
-        return True
-
-
-def _mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> Scalar:
-    mean, _ = successive_pairs(form, in_coordinates_of(form, scorer), arrays)
-    return mean

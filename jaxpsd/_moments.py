@@ -27,10 +27,9 @@ from jaxpsd._correction import Functions, regress
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, in_coordinates_of
-from jaxpsd._gof import scored_in_advance
 from jaxpsd._psd import PSD
-from jaxpsd._resampling import settle
-from jaxpsd._score import Scorer, run
+from jaxpsd._resampling import effective_draws, settle
+from jaxpsd._score import Scorer, run, scores_of
 from jaxpsd._settings import Settings, check_several, check_weights_suit
 from jaxpsd._signs import Signs
 from jaxpsd._tables import html_table, number, text_table
@@ -147,12 +146,12 @@ class MomentTable:
         more = len(self.labels) - _ROWS
         parts = [text_table(self._evidence())]
         parts += [f"… and {more} more monomials"] if more > 0 else []
-        parts += ["", text_table(self._errors()), "", *self._remarks()]
+        parts += ["", text_table(self.coordinate_table()), "", *self._remarks()]
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
         remarks = "".join(f"<p>{remark}</p>" for remark in self._remarks())
-        return html_table(self._evidence()) + html_table(self._errors()) + remarks
+        return html_table(self._evidence()) + html_table(self.coordinate_table()) + remarks
 
     def _evidence(self) -> dict[str, list[str]]:
         rows = range(min(_ROWS, len(self.labels)))
@@ -166,8 +165,8 @@ class MomentTable:
             "adjusted p": column(self.adjusted_p_value),
         }
 
-    def _errors(self) -> dict[str, list[str]]:
-        """The coordinates that are worst off, by their own standard errors or by size."""
+    def coordinate_table(self) -> dict[str, list[str]]:
+        """Errors of the coordinates that are worst off: titles, and the cells below each."""
         errors = self.errors
         badness = np.abs(errors.mean)
         if errors.scale is not None:
@@ -193,7 +192,7 @@ class MomentTable:
                 found, right = (float(matrix[i, j]) for matrix in (errors.correlation, errors.true_correlation))
                 pair = f"{self.names[i]} and {self.names[j]}"
                 remarks.append(f"Worst correlation: {pair}, {found:.2f} in the draws, {right:.2f} by the target.")
-        if float(errors.explained) < _TRUSTED or float(np.min(self.linearity)) < _TRUSTED:
+        if float(errors.explained) < TRUSTED or float(np.min(self.linearity)) < TRUSTED:
             worst = self.names[int(np.argmin(self.linearity))]
             remarks.append(
                 f"The target is far from Gaussian (only {float(np.min(self.linearity)):.0%} of the score of {worst} is "
@@ -203,7 +202,7 @@ class MomentTable:
 
 
 # Rows to show; and the shares below which implied errors are rough.
-_ROWS, _TRUSTED = 10, 0.8
+_ROWS, TRUSTED = 10, 0.8
 
 
 def moment_table(
@@ -260,8 +259,8 @@ def moment_table(
     order = check_positive_integer(order, "order")
     target, draws, weights = check_input(target, samples, weights, chains)
     check_several(draws)
-    names = _checked_names(names, draws)
-    target = scored_in_advance(target, draws)
+    names = checked_names(names, draws)
+    target = scores_of(target, draws)
     affine = resolve(check_transform(transform), draws, weights)
     psd = PSD(order, interactions=interactions, transform=affine, form="primal")
     form = psd._test_form(draws, weights, num_replicates)
@@ -269,7 +268,8 @@ def moment_table(
     columns, linearity = run(_mean_features, target, draws, form, weights, scheme.multipliers)
     psd._finite(columns, target, draws, "A mean Stein feature")
     evidence = _evidence(columns)
-    errors = _implied_errors(psd, target, draws, weights)
+    effective = effective_draws(scheme, draws) if settings.method == "auto" else None
+    errors = _implied_errors(psd, target, draws, weights, effective)
     exponents = psd.exponents(draws.dim)
     if is_concrete(evidence.score):
         first = np.argsort(-np.abs(evidence.score), kind="stable")
@@ -287,7 +287,8 @@ def moment_table(
     )
 
 
-def _checked_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
+def checked_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
+    """Names of the coordinates, the user's or those of the samples' structure."""
     if names is None:
         return draws.names
     names = tuple(map(str, names))
@@ -325,8 +326,7 @@ def _evidence(columns: Float[Array, "monomials columns"]) -> _Evidence:
     # A feature that is zero for every draw is no evidence.
     score = jnp.where(error > 0, 1 / jnp.where(error > 0, error, 1), 0)[:, None] * columns
     extremeness = jnp.abs(score)
-    # Replicates whose signs all agree equal the observed value, but for rounding.
-    observed = extremeness[:, :1] * (1 - 16 * jnp.finfo(score.dtype).eps)
+    observed = pvalues.least_tie(extremeness[:, :1])
     adjusted = pvalues.step_down(-jnp.concatenate([observed, extremeness[:, 1:]], axis=1))
     return _Evidence(columns[:, 0], error, score[:, 0], pvalues.p_values(extremeness)[:, 0], adjusted)
 
@@ -360,16 +360,18 @@ def _mean_features(
 # --- implied errors ---------------------------------------------------------------------------------------
 
 
-def _implied_errors(psd: PSD, target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None) -> ImpliedErrors:
+def _implied_errors(
+    psd: PSD, target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None, effective: float | None
+) -> ImpliedErrors:
     """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(fit(Rule.STANDARDIZE, draws, weights), psd.interactions)
-    regression = regress(moments, psd, target, draws, weights)
+    regression = regress(moments, psd, target, draws, weights, effective=effective)
     pairs = moments.pairs(draws.dim)
+    sample_mean, sample_sd, sample_correlation = _summary(regression.mean, draws.dim, pairs)
 
     def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
         mean, sd, correlation = _summary(value, draws.dim, pairs)
-        sample_mean, sample_sd, _ = _summary(regression.mean, draws.dim, pairs)
         # Features of order 1 say nothing of scales; the draws' own have to do as units.
         unit = sd if psd.order > 1 else sample_sd
         return (sample_mean - mean) / unit, sample_sd / sd, correlation
@@ -388,7 +390,7 @@ def _implied_errors(psd: PSD, target: PyTree, draws: Draws, weights: Float[Array
         mean_error=off_error,
         scale=scale if sees_scales else None,
         scale_error=scale_error if sees_scales else None,
-        correlation=_summary(regression.mean, draws.dim, pairs)[2] if sees_correlations else None,
+        correlation=sample_correlation if sees_correlations else None,
         true_correlation=correlation if sees_correlations else None,
         correlation_error=correlation_error if sees_correlations else None,
         explained=explained.min(),

@@ -82,14 +82,12 @@ class PSD(Discrepancy):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", check_positive_integer(self.order, "order", "2 is a good choice."))
-        if self.block_size is not None:
-            object.__setattr__(self, "block_size", check_positive_integer(self.block_size, "block_size"))
         check_choice(self.norm, ("l2", "l1"), "norm")
         check_choice(self.form, ("auto", "primal", "dual"), "form")
         if not isinstance(self.interactions, bool | np.bool):
             raise TypeError(f"`interactions` must be True or False; got {self.interactions!r}.")
         object.__setattr__(self, "interactions", bool(self.interactions))
-        object.__setattr__(self, "transform", check_transform(self.transform))
+        self._check_common()
         if isinstance(self.penalty, list):
             object.__setattr__(self, "penalty", tuple(self.penalty))
         if self.norm == "l1" and self.form == "dual":

@@ -15,12 +15,16 @@ Values = Float[Array, "statistics columns"]
 _ROUNDING = 16
 
 
+def least_tie(values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """What counts as equal: replicates whose signs all agree have the observed value, but for rounding."""
+    return values - _ROUNDING * jnp.finfo(values.dtype).eps * jnp.abs(values)
+
+
 def p_values(values: Values) -> Values:
     """The p-value of every column among all columns; the first is the observed one."""
 
     def ranked(row: Float[Array, " columns"]) -> Float[Array, " columns"]:
-        # Replicates whose signs all agree equal the observed value, but for rounding.
-        smaller = jnp.searchsorted(jnp.sort(row), row - _ROUNDING * jnp.finfo(row.dtype).eps * jnp.abs(row))
+        smaller = jnp.searchsorted(jnp.sort(row), least_tie(row))
         return (len(row) - smaller).astype(row.dtype) / len(row)
 
     return jax.vmap(ranked)(values)
@@ -28,6 +32,8 @@ def p_values(values: Values) -> Values:
 
 def step_down(p: Values) -> Float[Array, " statistics"]:
     """Adjust the observed p-values for their number, by the joint distribution of all (Westfall and Young, 1993).
+
+    Any numbers will do that are comparable between statistics and small where the evidence is large.
 
     The smallest is compared with the smallest of each replicate, the second smallest with the smallest that
     leaves out the first statistic, and so on; none may undercut one before it.

@@ -92,6 +92,13 @@ def settle(
     return Scheme(method, signs, parameter, time, floor_of(method, parameter, n, chains))
 
 
+def effective_draws(scheme: Scheme, draws: Draws) -> float:
+    """How many independent draws these are worth, by what was measured of them."""
+    if scheme.method in INDEPENDENT or scheme.autocorrelation_time is None:
+        return float(draws.num_draws)
+    return draws.num_draws / scheme.autocorrelation_time
+
+
 def signs_of(rng_key: PRNGKeyArray, method: str, parameter: float | None, chain: int, num_replicates: int) -> Signs:
     """Signs by a method whose parameter is known, for chains of a given length."""
     return Signs(

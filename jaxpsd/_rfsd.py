@@ -24,13 +24,20 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._blocks import block_length, map_over_blocks
-from jaxpsd._checks import check_choice, check_key, check_positive, check_positive_integer, is_concrete
+from jaxpsd._checks import (
+    check_choice,
+    check_key,
+    check_locations,
+    check_positive,
+    check_positive_integer,
+    is_concrete,
+)
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._form import Form, in_coordinates_of, score_features
 from jaxpsd._kernels import checked_median_distance
 from jaxpsd._score import Scorer, run
-from jaxpsd._transform import Affine, Rule, Transform, check_transform, fit, resolve
+from jaxpsd._transform import Affine, Transform, check_transform, in_coordinates, mean_of, resolve
 from jaxpsd._types import Block, PyTree, Scalar, Target
 
 # What the authors use where the user leaves it open: for the value, and in a test, there in median distances.
@@ -108,9 +115,7 @@ class RFSD(Discrepancy):
             check_key(self.rng_key)
         if isinstance(self.locations, list | tuple):
             object.__setattr__(self, "locations", np.asarray(self.locations))
-        object.__setattr__(self, "transform", check_transform(self.transform))
-        if self.block_size is not None:
-            object.__setattr__(self, "block_size", check_positive_integer(self.block_size, "block_size"))
+        self._check_common()
 
     def log_value(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
@@ -157,8 +162,7 @@ class RFSD(Discrepancy):
 
     def _settled(self, draws: Draws, weights: Float[Array, " draws"] | None, *, in_test: bool) -> "_WeightedFeatures":
         transform = resolve(check_transform(self.transform), draws, weights)
-        centre = fit(Rule.CENTER, draws, weights).loc
-        centre = centre if transform is None else transform.forward(centre)
+        centre = mean_of(draws, weights, transform)
         c = self.c
         if c is None:
             c = _C_IN_TESTS * checked_median_distance(draws, transform) if in_test else _C
@@ -173,9 +177,7 @@ class RFSD(Discrepancy):
             key = random.key(0) if self.rng_key is None else self.rng_key
             locations = centre[None] + scale * _student(key, (self.num_features, draws.dim), df, draws.dtype)
         else:
-            locations = jnp.asarray(self.locations, draws.dtype)
-            if locations.ndim != 2 or locations.shape[1] != draws.dim or len(locations) == 0:
-                raise ValueError(f"`locations` must be (locations, {draws.dim}); got shape {locations.shape}.")
+            locations = check_locations(self.locations, draws)
         log_weights = -math.log(len(locations)) - _log_student(locations - centre[None], length, df)
         form = _WeightedFeatures(
             transform, locations, log_weights, length, jnp.zeros_like(length), exponent, self.block_size
@@ -184,7 +186,7 @@ class RFSD(Discrepancy):
 
 
 def _representable(log_value: Scalar, power: int) -> Scalar:
-    """E to the logarithm; where that leaves the range of its type, an error that says so."""
+    """The exponential of a logarithm; where that leaves the range of its type, an error that says so."""
     value = jnp.exp(power * log_value)
     if is_concrete(value) and not 0 < float(value) < math.inf:
         raise FloatingPointError(
@@ -239,16 +241,16 @@ class _WeightedFeatures(Form):
     def depends_on_scales(self) -> bool:
         return True
 
-    def log_features(self, x: Block) -> Float[Array, "block locations"]:
-        """Log w_j f(x, z_j), in the unit."""
-        squared = ((x[:, None] - self.locations[None]) ** 2).sum(axis=2)
-        return self.exponent * jnp.log(self.length**2 + squared) + (self.log_weights - self.log_unit)[None]
+    def log_features(self, x: Block) -> tuple[Float[Array, "block locations"], Float[Array, "block locations dim"]]:
+        """Logarithms of w_j f(x, z_j), in the unit; and their gradients."""
+        apart = x[:, None] - self.locations[None]
+        base = self.length**2 + (apart**2).sum(axis=2)
+        values = self.exponent * jnp.log(base) + (self.log_weights - self.log_unit)[None]
+        return values, 2 * self.exponent * apart / base[..., None]
 
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        apart = x[:, None] - self.locations[None]
-        base = self.length**2 + (apart**2).sum(axis=2, keepdims=True)
-        slope = 2 * self.exponent * apart / base
-        return (jnp.exp(self.log_features(x))[..., None] * (s[:, None] + slope)).reshape(len(x), -1)
+        values, slope = self.log_features(x)
+        return (jnp.exp(values)[..., None] * (s[:, None] + slope)).reshape(len(x), -1)
 
     def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         # The features themselves are large for very few draws, which would pass for dependence.
@@ -262,8 +264,8 @@ class _WeightedFeatures(Form):
 @jax.jit
 def _in_units_of_the_largest(form: _WeightedFeatures, draws: Draws) -> _WeightedFeatures:
     def largest(positions: PyTree) -> Float[Array, " block"]:
-        x = ravel(positions)
-        return form.log_features(x if form.transform is None else form.transform.forward(x)).max(axis=1)
+        values, _ = form.log_features(in_coordinates(ravel(positions), form.transform))
+        return values.max(axis=1)
 
     working_bytes = 4 * form.locations.size * draws.dtype.itemsize
     peaks = map_over_blocks(largest, draws.positions, block_length(draws.num_draws, working_bytes))

@@ -185,6 +185,11 @@ def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
     return largest
 
 
+def not_bound(*arguments: PyTree) -> Any:
+    """Stands for a function of the user's until `run` binds it, inside the compiled program only."""
+    raise RuntimeError("The function is bound when it is used.")
+
+
 def run(kernel: Kernel, target: PyTree, draws: Draws, *args: PyTree, function: Callable[..., Any] | None = None) -> Any:
     """Call `kernel(scorer, arrays, *args)`, compiled once for each kernel, log-density and shape.
 

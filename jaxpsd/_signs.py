@@ -19,7 +19,7 @@ from jax import lax
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt, UInt8, UInt32
 
-from jaxpsd._blocks import Span
+from jaxpsd._blocks import Span, block_length, scan_over_blocks, weighted
 from jaxpsd._types import Scalar
 
 WORD = 32
@@ -133,6 +133,18 @@ class Signs:
         words, last = self.words(self.origin.after(span.start, self.chain), length, before, span.fresh - span.start)
         return unpacked(words, length, dtype), last
 
+    def means(self, num_draws: int, dtype: jnp.dtype) -> Float[Array, " one_and_replicates"]:
+        """Means over all draws, of the column of ones first."""
+
+        def on_block(span: Span, before: Parity, block: Array, fresh: Array | None) -> tuple[Parity, Array, None]:
+            signs, last = self.of_block(span, len(block), before, dtype)
+            return last, weighted(signs, fresh).sum(axis=0), None
+
+        length = block_length(num_draws, 4 * (1 + self.num_replicates))
+        everywhere = jnp.zeros(num_draws, dtype)
+        _, total, _ = scan_over_blocks(on_block, self.start(), everywhere, None, length)
+        return total / num_draws
+
     def prepared(self, num_draws: int) -> "PackedSigns":
         """The signs of all draws, in memory: a bit each."""
         words, _ = self.words(self.origin, num_draws, self.start())
@@ -148,6 +160,52 @@ class PackedSigns(NamedTuple):
         """Multipliers of some draws, a column of ones first."""
         some = lax.dynamic_slice_in_dim(self.words, start // WORD, num_words(length) + 1)
         return unpacked(_shifted(some, (start % WORD).astype(jnp.uint32)), length, dtype)
+
+
+class Shifted(NamedTuple):
+    """Signs plus a number for each column: what resamples a statistic about a value other than zero.
+
+    shift
+        What is added to the multipliers of each column, the column of ones included.
+    """
+
+    signs: Signs
+    shift: Float[Array, " one_and_replicates"]
+
+    @classmethod
+    def about(cls, part: Scalar, signs: Signs, num_draws: int) -> "Shifted":
+        """Multipliers part + v − v̄, whose mean over draws is `part` in every replicate; the column of ones stays."""
+        shift = part - signs.means(num_draws, part.dtype)
+        return cls(signs, shift.at[0].set(0))
+
+    @property
+    def num_replicates(self) -> int:
+        """How many replicates there are."""
+        return self.signs.num_replicates
+
+    def start(self) -> Parity:
+        """What is handed on from block to block."""
+        return self.signs.start()
+
+    def of_block(self, span: Span, length: int, before: Parity, dtype: jnp.dtype) -> tuple[Multipliers, Parity]:
+        """Multipliers of a block of draws, a column of ones first."""
+        signs, last = self.signs.of_block(span, length, before, dtype)
+        return signs + self.shift[None], last
+
+    def prepared(self, num_draws: int) -> "ShiftedRows":
+        """The signs of all draws, in memory."""
+        return ShiftedRows(self.signs.prepared(num_draws), self.shift)
+
+
+class ShiftedRows(NamedTuple):
+    """Signs of all draws, and what is added to them."""
+
+    signs: PackedSigns
+    shift: Float[Array, " one_and_replicates"]
+
+    def rows(self, start: Int[Array, ""], length: int, dtype: jnp.dtype) -> Multipliers:
+        """Multipliers of some draws, a column of ones first."""
+        return self.signs.rows(start, length, dtype) + self.shift[None]
 
 
 @partial(register_dataclass, data_fields=["key"], meta_fields=["num_replicates"])

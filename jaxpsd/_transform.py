@@ -4,7 +4,7 @@ For y = W(x − loc) the scores become ∇_y log p̃(y) = W^{−ᵀ} ∇_x log p
 so that x = loc + scale·y and the scores are simply scaleᵀ s.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -139,6 +139,16 @@ def _times(values: Float[Array, "*draws dim"], factor: Array) -> Float[Array, "*
 Transform = Affine | Rule | None
 
 
+def in_coordinates(x: Float[Array, "*draws dim"], transform: Affine | None) -> Float[Array, "*draws dim"]:
+    """Positions in the coordinates of a transform, where there is one."""
+    return x if transform is None else transform.forward(x)
+
+
+def mean_of(draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> Float[Array, " dim"]:
+    """The mean of the draws, in the coordinates of a transform."""
+    return in_coordinates(fit(Rule.CENTER, draws, weights).loc, transform)
+
+
 def check_rule(rule: str, name: str) -> Rule:
     """One of the rules, by name."""
     return Rule(check_choice(rule, [member.value for member in Rule], name))
@@ -199,6 +209,29 @@ def fit(rule: Rule, draws: Draws, weights: Float[Array, " draws"] | None) -> Aff
     if is_concrete(affine):
         _raise_if_singular(rule, affine, draws)
     return affine
+
+
+def common_transform(rule: Rule, sets: Sequence[Draws]) -> Affine:
+    """One transform for several sample sets, of which some may have gone astray.
+
+    Locations and scales are medians over the sets, correlations means. Sets that do not move tell nothing of scales.
+    """
+    fits, reasons = [], []
+    for draws in sets:
+        try:
+            fits.append(fit(rule, draws, None))
+        except (ValueError, FloatingPointError) as error:
+            reasons.append(error)
+    if not fits:
+        raise reasons[0]
+    loc = np.median([affine.loc for affine in fits], axis=0)
+    scales = [np.asarray(affine.scale) for affine in fits]
+    if rule is not Rule.WHITEN:
+        return Affine(jnp.asarray(loc), jnp.asarray(np.median(scales, axis=0)))
+    lengths = [np.linalg.norm(scale, axis=1) for scale in scales]
+    factors = [scale / length[:, None] for scale, length in zip(scales, lengths, strict=True)]
+    factor = np.linalg.cholesky(np.mean([factor @ factor.T for factor in factors], axis=0))
+    return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)[:, None] * factor))
 
 
 @jax.jit

@@ -37,6 +37,7 @@ _moments        which moments are wrong, and by how much
 _rank           which sampler, or which setting of one, to use
 _diagnose       everything at a glance
 _stream         draws that come in batches
+plots           pictures, with matplotlib
 cli             the command line
 """
 

@@ -6,6 +6,7 @@ measured at bounded cost.
 """
 
 from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -136,6 +137,7 @@ def _times_by_chain(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -
     return jax.lax.map(lambda each: _pilot(scorer, each, form, _Shape(1, shape.stride))[0].max(), chains)
 
 
+@partial(jax.jit, static_argnums=1)
 def variance_of_mean(values: Float[Array, "points columns"], num_chains: int) -> Float[Array, " columns"]:
     """Variance of the mean of each column over the points of all chains, which lie one after the other."""
     centred = values - values.mean(axis=0, keepdims=True)

@@ -243,7 +243,7 @@ def diagnose(
     >>> samples = jax.random.normal(key, (4, 500, 2)) * jnp.array([1.0, 0.6])
     >>> report = jaxpsd.diagnose(key, logdensity, samples, names=("mu", "tau"))
     >>> print(report.verdict)
-    These draws are not from the target (p = 0.000999): the standard deviation of tau is 0.60 times the target's.
+    These draws are not from the target (p = 0.00...): the standard deviation of tau is 0.60 times the target's.
     """
     check_key(rng_key)
     target, draws, weights = check_input(target, samples, weights, chains)

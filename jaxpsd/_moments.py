@@ -23,7 +23,7 @@ from jaxpsd._autocorrelation import variance_of_mean
 from jaxpsd._blocks import block_length, einsum, sum_over_blocks, weighted
 from jaxpsd._bootstrap import Wanted, accumulate
 from jaxpsd._checks import check_key, check_positive_integer, is_concrete
-from jaxpsd._correction import Functions, regress
+from jaxpsd._correction import Functions, Regression, regress
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, in_coordinates_of
@@ -367,24 +367,28 @@ def _implied_errors(
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(fit(Rule.STANDARDIZE, draws, weights), psd.interactions)
     regression = regress(moments, psd, target, draws, weights, effective=effective)
-    pairs = moments.pairs(draws.dim)
-    sample_mean, sample_sd, sample_correlation = _summary(regression.mean, draws.dim, pairs)
+    return _errors_of(regression, draws.dim, psd.order, psd.interactions, draws.num_chains)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _errors_of(regression: Regression, dim: int, order: int, interactions: bool, num_chains: int) -> ImpliedErrors:
+    pairs = _pairs(dim, interactions=interactions)
+    sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
 
     def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
-        mean, sd, correlation = _summary(value, draws.dim, pairs)
+        mean, sd, correlation = _summary(value, dim, pairs)
         # Features of order 1 say nothing of scales; the draws' own have to do as units.
-        unit = sd if psd.order > 1 else sample_sd
+        unit = sd if order > 1 else sample_sd
         return (sample_mean - mean) / unit, sample_sd / sd, correlation
 
     off, scale, correlation = quantities(regression.value)
     # Delta method: how each draw moves the moments, and those the quantities.
     moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(regression.influence)
     off_error, scale_error, correlation_error = (
-        jnp.sqrt(variance_of_mean(part.reshape(len(part), -1), draws.num_chains)).reshape(part.shape[1:])
-        for part in moved
+        jnp.sqrt(variance_of_mean(part.reshape(len(part), -1), num_chains)).reshape(part.shape[1:]) for part in moved
     )
-    sees_scales, sees_correlations = psd.order > 1, psd.order > 1 and psd.interactions
-    explained = regression.explained if sees_scales else regression.explained[: draws.dim]
+    sees_scales, sees_correlations = order > 1, order > 1 and interactions
+    explained = regression.explained if sees_scales else regression.explained[:dim]
     return ImpliedErrors(
         mean=off,
         mean_error=off_error,
@@ -405,14 +409,15 @@ class _Moments(Functions):
     affine: Affine
     interactions: bool
 
-    def pairs(self, dim: int) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates whose products are the second moments."""
-        return np.triu_indices(dim) if self.interactions else (np.arange(dim), np.arange(dim))
-
     def values(self, x: Block) -> Float[Array, "block moments"]:
         y = self.affine.forward(x)
-        first, second = self.pairs(x.shape[1])
+        first, second = _pairs(x.shape[1], interactions=self.interactions)
         return jnp.concatenate([y, y[:, first] * y[:, second]], axis=1)
+
+
+def _pairs(dim: int, *, interactions: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates whose products are the second moments."""
+    return np.triu_indices(dim) if interactions else (np.arange(dim), np.arange(dim))
 
 
 def _summary(

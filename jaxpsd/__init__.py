@@ -38,6 +38,8 @@ _rank           which sampler, or which setting of one, to use
 _diagnose       everything at a glance
 _stream         draws that come in batches
 plots           pictures, with matplotlib
+_files          draws from files
+_demo           a worked example
 cli             the command line
 """
 

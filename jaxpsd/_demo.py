@@ -1,4 +1,4 @@
-"""A worked example: which step size should stochastic-gradient Langevin dynamics take?
+"""A worked example: choosing the step size of stochastic-gradient Langevin dynamics.
 
 The posterior of Welling and Teh (2011), a mixture with tied means, whose gradient is estimated from ten of a hundred
 observations at each step (paper, section 4.2). Large steps are biased by the noise of the gradient; small ones do not
@@ -22,7 +22,7 @@ from jaxpsd._types import LogDensityFn
 STEP_SIZES = (5e-2, 1e-2, 5e-3, 1e-3, 5e-4, 1e-4, 5e-5, 1e-5)
 ORDERS = (1, 2, 3, 4)
 
-_NUM_OBSERVATIONS, _BATCH, _NUM_CHAINS = 100, 10, 4
+_NUM_OBSERVATIONS, _BATCH, _NUM_CHAINS = 100, 10, 10
 # Variances of the two prior means and of an observation; and every how many-th draw is kept.
 _PRIOR_VARIANCES, _VARIANCE, _THIN = (10.0, 1.0), 2.0, 5
 
@@ -60,7 +60,10 @@ def run_demo(rng_key: PRNGKeyArray, num_draws: int, order: int, *, progress: boo
         progress=progress,
     )
     density = jax.tree_util.Partial(log_posterior, data)
-    rankings = {each: rank(rank_key, PSD(each), density, samples) for each in dict.fromkeys((order, *ORDERS))}
+    rankings = {
+        each: rank(rank_key, PSD(each), density, samples, method="markov", per_chain=True)
+        for each in dict.fromkeys((order, *ORDERS))
+    }
     report = diagnose(report_key, density, samples[rankings[order].best], names=("theta_1", "theta_2"))
     return Demo(density, samples, rankings, order, report)
 

@@ -18,12 +18,12 @@ from jaxpsd._checks import check_key, is_concrete
 from jaxpsd._correction import can_regress
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws, ravel
-from jaxpsd._gof import GofResult, gof_test
-from jaxpsd._moments import TRUSTED, MomentTable, checked_names, moment_table
+from jaxpsd._gof import GofResult
+from jaxpsd._moments import TRUSTED, MomentTable, checked_names, tabulated
 from jaxpsd._monomials import num_monomials
 from jaxpsd._psd import PSD
 from jaxpsd._score import check_finite_draws, scores_of
-from jaxpsd._settings import check_several
+from jaxpsd._settings import Settings, check_several
 from jaxpsd._tables import html_table, number, text_table
 from jaxpsd._types import PyTree, Target
 
@@ -246,6 +246,7 @@ def diagnose(
     These draws are not from the target (p = 0.00...): the standard deviation of tau is 0.60 times the target's.
     """
     check_key(rng_key)
+    settings = Settings.checked("auto", num_replicates, alpha, None, None)
     target, draws, weights = check_input(target, samples, weights, chains)
     check_several(draws)
     names = checked_names(names, draws)
@@ -254,15 +255,13 @@ def diagnose(
     target = scores_of(target, draws)
     check_finite_draws(draws, target)
     scores = Draws(target, draws.num_chains)
-    common: dict[str, Any] = {"weights": weights, "num_replicates": num_replicates}
-    test_key, psd_key, table_key = jax.random.split(rng_key, 3)
+    order, interactions = _features(draws, weighted=weights is not None)
+    psd = PSD(order, interactions=interactions, transform="standardize", form="primal")
+    test_key, table_key = jax.random.split(rng_key)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        test = adaptive_test(test_key, scores, draws, alpha=alpha, **common)
-        order, interactions = _features(draws, weighted=weights is not None)
-        psd = PSD(order, interactions=interactions, transform="standardize")
-        discrepancy = gof_test(psd_key, psd, scores, draws, alpha=alpha, **common)
-        table = moment_table(table_key, scores, draws, order=order, interactions=interactions, names=names, **common)
+        test = adaptive_test(test_key, scores, draws, alpha=alpha, weights=weights, num_replicates=num_replicates)
+        table, discrepancy = tabulated(table_key, psd, target, draws, weights, settings, names)
     times = _times(target, draws, psd)
     effective = draws.num_draws / draws.num_chains / times
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)

@@ -7,7 +7,7 @@ from the regression on Stein features.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from jaxpsd._correction import Functions, Regression, regress
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, in_coordinates_of
+from jaxpsd._gof import GofResult, result_of
 from jaxpsd._psd import PSD
 from jaxpsd._resampling import effective_draws, settle
 from jaxpsd._score import Scorer, run, scores_of
@@ -256,25 +257,38 @@ def moment_table(
     if settings.method in ("multinomial", "asymptotic"):
         raise ValueError(f"`moment_table` takes a sign bootstrap, such as method='auto'; got {method!r}.")
     check_weights_suit(method, weights)
-    order = check_positive_integer(order, "order")
+    psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform, form="primal")
     target, draws, weights = check_input(target, samples, weights, chains)
     check_several(draws)
     names = checked_names(names, draws)
-    target = scores_of(target, draws)
-    affine = resolve(check_transform(transform), draws, weights)
-    psd = PSD(order, interactions=interactions, transform=affine, form="primal")
-    form = psd._test_form(draws, weights, num_replicates)
-    scheme = settle(rng_key, settings, target, draws, form, None)
-    columns, linearity = run(_mean_features, target, draws, form, weights, scheme.multipliers)
-    psd._finite(columns, target, draws, "A mean Stein feature")
-    evidence = _evidence(columns)
+    return tabulated(rng_key, psd, scores_of(target, draws), draws, weights, settings, names)[0]
+
+
+def tabulated(
+    rng_key: PRNGKeyArray,
+    psd: PSD,
+    scores: PyTree,
+    draws: Draws,
+    weights: Float[Array, " draws"] | None,
+    settings: Settings,
+    names: tuple[str, ...],
+) -> tuple[MomentTable, GofResult]:
+    """The table of moments, and the test of the PSD that consists of them, on the same replicates."""
+    transform = psd.transform
+    psd = replace(psd, transform=resolve(check_transform(transform), draws, weights))
+    form = psd._test_form(draws, weights, settings.num_replicates)
+    scheme = settle(rng_key, settings, scores, draws, form, None)
+    columns, linearity = run(_mean_features, scores, draws, form, weights, scheme.multipliers)
+    psd._finite(columns, scores, draws, "A mean Stein feature")
+    evidence, values = _evidence(columns)
     effective = effective_draws(scheme, draws) if settings.method == "auto" else None
-    errors = _implied_errors(psd, target, draws, weights, effective)
+    errors = _implied_errors(psd, scores, draws, weights, effective)
     exponents = psd.exponents(draws.dim)
     if is_concrete(evidence.score):
+        evidence = jax.tree.map(np.asarray, evidence)
         first = np.argsort(-np.abs(evidence.score), kind="stable")
         evidence, exponents = _Evidence(*(field[first] for field in evidence)), exponents[first]
-    return MomentTable(
+    table = MomentTable(
         **evidence._asdict(),
         errors=errors,
         linearity=linearity,
@@ -285,6 +299,7 @@ def moment_table(
         method=scheme.method,
         transform_rule="None" if transform is None else transform if isinstance(transform, str) else "Affine",
     )
+    return table, result_of(values, scheme, settings, ("V",))
 
 
 def checked_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
@@ -320,15 +335,16 @@ class _Evidence(NamedTuple):
 
 
 @jax.jit
-def _evidence(columns: Float[Array, "monomials columns"]) -> _Evidence:
-    """From mean features and their replicates, a column each."""
+def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[_Evidence, Float[Array, "1 columns"]]:
+    """From mean features and their replicates, a column each; and the squared norm of each column."""
     error = jnp.sqrt((columns[:, 1:] ** 2).mean(axis=1))
     # A feature that is zero for every draw is no evidence.
     score = jnp.where(error > 0, 1 / jnp.where(error > 0, error, 1), 0)[:, None] * columns
     extremeness = jnp.abs(score)
     observed = pvalues.least_tie(extremeness[:, :1])
     adjusted = pvalues.step_down(-jnp.concatenate([observed, extremeness[:, 1:]], axis=1))
-    return _Evidence(columns[:, 0], error, score[:, 0], pvalues.p_values(extremeness)[:, 0], adjusted)
+    evidence = _Evidence(columns[:, 0], error, score[:, 0], pvalues.p_values(extremeness)[:, 0], adjusted)
+    return evidence, (columns**2).sum(axis=0)[None]
 
 
 def _mean_features(

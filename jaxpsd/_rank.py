@@ -25,7 +25,7 @@ from jaxpsd._bootstrap import Wanted, bootstrap
 from jaxpsd._checks import check_key, check_samples
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
-from jaxpsd._form import Form
+from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._gof import check_varies
 from jaxpsd._resampling import Scheme, effective_draws, settle
 from jaxpsd._score import Scorer, check_finite_draws, check_target, run, scores_of
@@ -176,6 +176,7 @@ def rank(
     num_replicates: int = 500,
     alpha: float = 0.05,
     paired: bool = False,
+    per_chain: bool = False,
     chains: bool | None = None,
 ) -> Ranking:
     """Rank samplers, or settings of one such as step sizes, by the discrepancy of their draws.
@@ -197,6 +198,10 @@ def rank(
     paired
         Whether draw i of one set belongs to draw i of every other, as when samplers share their random numbers; what
         they have in common then cancels from comparisons.
+    per_chain
+        Whether to score every chain by itself and take the median: what one run of that length is worth, and how much
+        runs differ. For samplers that may not get around, of which several runs are at hand. P-values and
+        autocorrelation times are those of all chains together.
 
     Returns
     -------
@@ -230,22 +235,27 @@ def rank(
         raise ValueError(f"`rank` takes a sign bootstrap, such as method='auto'; got {method!r}.")
     settings.check_attainable()
     candidates = _checked_candidates(target, samples, chains, paired=paired)
+    if per_chain:
+        _check_chains(candidates)
     sound = [candidate for candidate in candidates if candidate.reason is None]
     if not sound:
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
     discrepancy, form = _common_form(discrepancy, [candidate.draws for candidate in sound], num_replicates)
-    schemes = _settled(rng_key, settings, sound, form, discrepancy._function, paired=paired)
-    found = _all_replicates(sound, schemes, form, discrepancy._function)
-    outcomes = {
-        candidate.label: _outcome(candidate, scheme, form, discrepancy, settings, *each)
-        for candidate, scheme, each in zip(sound, schemes, found, strict=True)
-    }
+    sign_key, chain_key = jax.random.split(rng_key)
+    schemes = _settled(sign_key, settings, sound, form, discrepancy._function, paired=paired)
+    found = _all_replicates(sound, schemes, form, discrepancy._function, reruns=not per_chain)
     nothing = _Outcome.nothing(num_replicates)
-    return _ranking(
-        {each.label: outcomes.get(each.label, nothing._replace(remarks=(str(each.reason),))) for each in candidates},
-        {each.label: each.draws.num_draws for each in candidates},
-        settings.alpha,
-    )
+    outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
+        each.label: _outcome(each, scheme, form, discrepancy, settings, values)
+        for each, scheme, values in zip(sound, schemes, found, strict=True)
+    }
+    if per_chain:
+        keys = [chain_key] * len(candidates) if paired else jax.random.split(chain_key, len(candidates))
+        outcomes = {
+            each.label: _median_of_chains(key, outcomes[each.label], _chain_values(each, form, discrepancy._function))
+            for key, each in zip(keys, candidates, strict=True)
+        }
+    return _ranking(outcomes, {each.label: each.draws.num_draws for each in candidates}, settings.alpha)
 
 
 def sample_grid(
@@ -343,12 +353,7 @@ def _checked_candidates(
         except (TypeError, ValueError) as error:
             error.add_note(f"jaxpsd: this is about the sample set {label!r}.")
             raise
-        try:
-            check_finite_draws(draws, scores)
-            reason = None
-        except ValueError as error:
-            reason = str(error)
-        candidates.append(_Candidate(label, draws, scores, reason))
+        candidates.append(_checked(label, draws, scores))
     first = candidates[0]
     for other in candidates[1:]:
         if other.draws.structure != first.draws.structure:
@@ -361,6 +366,28 @@ def _checked_candidates(
                 f"Paired sets must have as many draws and chains; {other.label!r} and {first.label!r} differ."
             )
     return candidates
+
+
+def _checked(label: Any, draws: Draws, scores: PyTree) -> _Candidate:
+    """With the reason why it cannot be ranked, if there is one."""
+    try:
+        check_finite_draws(draws, scores)
+    except ValueError as error:
+        return _Candidate(label, draws, scores, str(error))
+    return _Candidate(label, draws, scores, None)
+
+
+def _check_chains(candidates: Sequence[_Candidate]) -> None:
+    for label, draws, *_ in candidates:
+        if draws.num_chains < _FEWEST_CHAINS:
+            raise ValueError(
+                f"`per_chain` compares chains with each other, and takes at least {_FEWEST_CHAINS}; {label!r} has "
+                f"{draws.num_chains}."
+            )
+
+
+# Fewer chains than this say little of how much others would differ.
+_FEWEST_CHAINS = 5
 
 
 def _shape(draws: Draws) -> tuple[int, int]:
@@ -409,51 +436,79 @@ def _settled(
 
 
 class _Replicates(NamedTuple):
-    """V and its replicates, of draws that were right and of other runs; and what was seen of the draws."""
+    """V and its replicates, of draws that were right and, where wanted, of other runs; what was seen of the draws."""
 
     under_null: Float[Array, " columns"]
-    of_reruns: Float[Array, " columns"]
+    of_reruns: Float[Array, " columns"] | None
     seen: Watched
 
 
 @register_static
-class _NumSets(int):
-    """How many sets lie one after the other."""
+class _Sets(NamedTuple):
+    """How many sets lie one after the other, and whether to replicate other runs of them."""
+
+    num_sets: int
+    reruns: bool
 
 
 def _all_replicates(
-    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], form: Form, function: Callable[..., Any] | None
+    candidates: Sequence[_Candidate],
+    schemes: Sequence[Scheme],
+    form: Form,
+    function: Callable[..., Any] | None,
+    *,
+    reruns: bool,
 ) -> list[_Replicates]:
     """Replicates of all sets, those of equal shape in one program."""
-    found: list[_Replicates | None] = [None] * len(candidates)
+    found: dict[int, _Replicates] = {}
     groups: dict[Hashable, list[int]] = {}
     for k, (candidate, scheme) in enumerate(zip(candidates, schemes, strict=True)):
-        groups.setdefault((*_shape(candidate.draws), scheme.method), []).append(k)
+        groups.setdefault((_shape(candidate.draws), scheme.method), []).append(k)
     for members in groups.values():
         positions, scores, signs = (
-            jax.tree.map(join, *parts)
+            jax.tree.map(lambda *leaves, join=join: join(leaves), *parts)
             for join, parts in (
-                (_side_by_side, [candidates[k].draws.positions for k in members]),
-                (_side_by_side, [candidates[k].scores for k in members]),
-                (lambda *leaves: jnp.stack(leaves), [schemes[k].multipliers for k in members]),
+                (jnp.concatenate, [candidates[k].draws.positions for k in members]),
+                (jnp.concatenate, [candidates[k].scores for k in members]),
+                (jnp.stack, [schemes[k].multipliers for k in members]),
             )
         )
-        count = _NumSets(len(members))
-        together = run(_replicates_of_sets, scores, Draws(positions), form, signs, count, function=function)
+        sets = _Sets(len(members), reruns)
+        together = run(_replicates_of_sets, scores, Draws(positions), form, signs, sets, function=function)
         for place, k in enumerate(members):
             found[k] = jax.tree.map(lambda leaf, place=place: leaf[place], together)
-    return [each for each in found if each is not None]
+    return [found[k] for k in range(len(candidates))]
 
 
-def _side_by_side(*leaves: Array) -> Array:
-    return jnp.concatenate(leaves)
-
-
-def _replicates_of_sets(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, count: _NumSets) -> _Replicates:
-    sets = jax.tree.map(lambda leaf: leaf.reshape(int(count), -1, *leaf.shape[1:]), arrays)
+def _replicates_of_sets(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, sets: _Sets) -> _Replicates:
     return jax.lax.map(
-        lambda each: _replicates(scorer, each[0], form, each[1]), (sets, signs), batch_size=_sets_at_once()
+        lambda each: _replicates(scorer, each[0], form, each[1], reruns=sets.reruns),
+        (_apart(arrays, sets.num_sets), signs),
+        batch_size=_sets_at_once(),
     )
+
+
+def _chain_values(
+    candidate: _Candidate, form: Form, function: Callable[..., Any] | None
+) -> Float[np.ndarray, " chains"]:
+    """V of every chain by itself."""
+    draws = candidate.draws
+    sets = _Sets(draws.num_chains, False)
+    return np.asarray(run(_values_of_sets, candidate.scores, draws, form, sets, function=function), np.float64)
+
+
+def _values_of_sets(scorer: Scorer, arrays: PyTree, form: Form, sets: _Sets) -> Float[Array, " sets"]:
+    moved = in_coordinates_of(form, scorer)
+
+    def value(arrays: PyTree) -> Array:
+        return form.pair_sums(moved, arrays, None, diagonal=False).total
+
+    return jax.lax.map(value, _apart(arrays, sets.num_sets), batch_size=_sets_at_once())
+
+
+def _apart(arrays: PyTree, count: int) -> PyTree:
+    """Sets that lie one after the other, along an axis of their own."""
+    return jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), arrays)
 
 
 def _sets_at_once() -> int | None:
@@ -461,8 +516,10 @@ def _sets_at_once() -> int | None:
     return None if jax.default_backend() == "cpu" else 16
 
 
-def _replicates(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs) -> _Replicates:
+def _replicates(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, *, reruns: bool) -> _Replicates:
     (under_null,), seen = bootstrap(scorer, arrays, form, None, signs, Wanted())
+    if not reruns:
+        return _Replicates(under_null, None, seen)
     v, noise = under_null[0], under_null[1:].mean()
     part = jnp.sqrt(jnp.maximum(1 - noise / jnp.where(v > 0, v, 1), 0))
     about = Shifted.about(part, signs, len(jax.tree.leaves(arrays)[0]))
@@ -491,20 +548,19 @@ def _outcome(
     form: Form,
     discrepancy: Discrepancy,
     settings: Settings,
-    under_null: Float[Array, " columns"],
-    of_reruns: Float[Array, " columns"],
-    seen: Watched,
+    found: _Replicates,
 ) -> _Outcome:
-    """From replicates to numbers; what would be a warning or an error in a test is a note here."""
-    draws = candidate.draws
-    both = jnp.stack([under_null, of_reruns])
+    """From replicates to numbers; what would be a warning or an error in a test is a remark here."""
+    draws, (under_null, of_reruns, seen) = candidate.draws, found
+    nothing = _Outcome.nothing(settings.num_replicates)
+    values = under_null if of_reruns is None else jnp.concatenate([under_null, of_reruns])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            discrepancy._finite(both, candidate.scores, draws, "The discrepancy")
-            check_varies(both, draws, discrepancy)
+            discrepancy._finite(values, candidate.scores, draws, "The discrepancy")
+            check_varies(values[None], draws, discrepancy)
         except (ValueError, FloatingPointError) as error:
-            return _Outcome.nothing(settings.num_replicates)._replace(remarks=(str(error),))
+            return nothing._replace(remarks=(str(error),))
         independent = scheme.method in INDEPENDENT
         warn(seen, draws, form, method=scheme.method, assumes_independence=independent)
         warn_of_few(scheme.floor, settings.alpha, None if independent else effective_draws(scheme, draws))
@@ -513,9 +569,20 @@ def _outcome(
         float(under_null[0]),
         float(pvalues.p_values(under_null[None])[0, 0]),
         np.nan if time is None else time,
-        np.asarray(of_reruns[1:], np.float64),
+        nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64),
         tuple(str(warning.message) for warning in caught),
     )
+
+
+def _median_of_chains(rng_key: PRNGKeyArray, outcome: _Outcome, v: Float[np.ndarray, " chains"]) -> _Outcome:
+    """The median chain instead of all of them; replicates from chains drawn again, with replacement."""
+    # A chain that went astray is worse than any other.
+    v = np.where(np.isfinite(v), v, np.inf)
+    if not np.isfinite(np.median(v)):
+        return outcome._replace(v=np.nan)
+    again = jax.random.choice(rng_key, len(v), (len(outcome.replicates), len(v)))
+    replicates = np.median(v[np.asarray(again)], axis=1)
+    return outcome._replace(v=float(np.median(v)), replicates=np.minimum(replicates, v[np.isfinite(v)].max()))
 
 
 def _ranking(outcomes: Mapping[Any, _Outcome], num_draws: Mapping[Any, int], alpha: float) -> Ranking:

@@ -1,58 +1,278 @@
-"""The command line: `jaxpsd demo`."""
+"""The command line: `jaxpsd demo | diagnose | test | moments | rank`."""
 
 import argparse
 import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float
 
-from jaxpsd import PSD, Affine, DependentDrawsWarning, __version__, gof_test
+import jaxpsd
+from jaxpsd._files import Sampled, load_function, read
+from jaxpsd._types import PyTree
 
-_STEP_SIZES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001)
-_NUM_CHAINS = 8
-_MEAN = np.array([1.0, -2.0, 0.5, 0.0, 30.0])
-_SD = np.array([1.0, 0.5, 2.0, 1.0, 10.0])
-_CORRELATION = 0.6
+# For scripts: nothing was found, something was, or it could not be said. A reader that has gone is none of these.
+_SOUND, _REJECTED, _MISTAKE, _NO_READER = 0, 1, 2, 141
+
+_FILES = """
+Files of draws
+  .npy   an array (draws, dim) or (chains, draws, dim)
+  .npz   arrays `samples` and, where known, `scores`, `weights`, `names`; or an array for each parameter, with its score
+         in `score.` + its name
+  .csv   a column for each parameter, named in the first line; scores in columns `score.` + name, the number of the
+         chain in a column `chain`
+  .nc    an ArviZ file: the group `posterior`, with scores in a group `scores`
+Without scores in the file, name the log-density: --logdensity model.py:logdensity, a JAX function of one draw.
+
+Exit codes
+  0  done; `test` and `diagnose`: not rejected
+  1  `test` and `diagnose`: rejected
+  2  it could not be done
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the exit code."""
-    parser = argparse.ArgumentParser(prog="jaxpsd", description="How good is a set of Monte Carlo draws?")
-    parser.add_argument("--version", action="version", version=f"jaxpsd {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="rank step sizes of an unadjusted Langevin sampler on a known target")
-    demo.add_argument("--draws", type=_several, default=20_000, help="draws kept of each chain (%(default)s)")
-    demo.add_argument("--order", type=int, choices=range(1, 9), default=2, help="polynomial order (%(default)s)")
-    demo.add_argument("--seed", type=_seed, default=0, help="seed of the random numbers (%(default)s)")
-    demo.add_argument("--json", action="store_true", help="print the table as JSON")
+    parser = _parser()
     options = parser.parse_args(arguments)
-    try:
-        _run_demo(options)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Python must not try to flush the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return 0
+    with jax.enable_x64(options.float64 or jax.config.read("jax_enable_x64")), warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            code = options.run(options)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read the output has seen enough. Python must not try to flush the rest at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _NO_READER
+        except (TypeError, ValueError, OSError, ImportError, FloatingPointError) as error:
+            print(f"jaxpsd: error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+            return _MISTAKE
+    return code
 
 
-def _run_demo(options: argparse.Namespace) -> None:
-    rows = _demo(jax.random.key(options.seed), options.draws, options.order)
-    if options.json:
-        print(json.dumps(rows, indent=2))
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    print(f"jaxpsd: warning: {message}", file=sys.stderr)
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+def _test(options: argparse.Namespace) -> int:
+    target, sampled = _target_and_draws(options)
+    common = {
+        "method": options.method,
+        "num_replicates": options.replicates,
+        "alpha": options.alpha,
+        "weights": sampled.weights,
+        "chains": sampled.chains,
+    }
+    key = jax.random.key(options.seed)
+    if options.order is None:
+        result = jaxpsd.adaptive_test(key, target, sampled.samples, **common)
     else:
-        _print_demo(rows, options.draws, options.order)
-    sys.stdout.flush()
+        psd = jaxpsd.PSD(options.order, transform=_transform(options.transform))
+        result = jaxpsd.gof_test(key, psd, target, sampled.samples, **common)
+    verdict = "rejected" if bool(result.reject) else "not rejected"
+    lines = [f"{verdict} at {options.alpha:g}: p = {float(result.p_value):.3g}"]
+    if result.parts is not None:
+        parts = zip(result.parts.labels, result.parts.p_value, strict=True)
+        lines += [f"  {label}: p = {float(p):.3g}" for label, p in parts]
+    time = result.autocorrelation_time
+    lines.append(f"{result.method}" + ("" if time is None else f", autocorrelation time {time:.3g}"))
+    _show(options, "\n".join(lines), result.to_dict())
+    return _REJECTED if bool(result.reject) else _SOUND
+
+
+def _moments(options: argparse.Namespace) -> int:
+    target, sampled = _target_and_draws(options)
+    table = jaxpsd.moment_table(
+        jax.random.key(options.seed),
+        target,
+        sampled.samples,
+        order=options.order or 2,
+        transform=_transform(options.transform),
+        names=sampled.names,
+        method=options.method,
+        num_replicates=options.replicates,
+        weights=sampled.weights,
+        chains=sampled.chains,
+    )
+    _show(options, repr(table), table.to_dict())
+    return _SOUND
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    target, sampled = _target_and_draws(options)
+    report = jaxpsd.diagnose(
+        jax.random.key(options.seed),
+        target,
+        sampled.samples,
+        names=sampled.names,
+        alpha=options.alpha,
+        num_replicates=options.replicates,
+        weights=sampled.weights,
+        chains=sampled.chains,
+    )
+    _show(options, repr(report), report.to_dict())
+    return _REJECTED if report.reject else _SOUND
+
+
+def _rank(options: argparse.Namespace) -> int:
+    files = {}
+    for given in options.files:
+        label, separator, path = given.partition("=")
+        path, label = (path, label) if separator else (given, Path(given).stem)
+        if label in files:
+            raise ValueError(f"Two sets are called {label}; name them as LABEL=FILE.")
+        files[label] = read(path)
+    if any(sampled.weights is not None for sampled in files.values()):
+        raise ValueError("`rank` takes draws without weights.")
+    target = _logdensity(options)
+    if target is None:
+        target = {label: _scores(sampled, label) for label, sampled in files.items()}
+    ranking = jaxpsd.rank(
+        jax.random.key(options.seed),
+        jaxpsd.PSD(options.order or 2, transform=_transform(options.transform)),
+        target,
+        {label: sampled.samples for label, sampled in files.items()},
+        method=options.method,
+        num_replicates=options.replicates,
+        alpha=options.alpha,
+        per_chain=options.per_chain,
+        chains=next(iter(files.values())).chains,
+    )
+    _show(options, repr(ranking), ranking.to_dict())
+    return _SOUND
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from jaxpsd._demo import draw_figures, run_demo
+
+    demo = run_demo(jax.random.key(options.seed), options.draws, options.order, progress=not options.json)
+    ranking, report = demo.rankings[options.order], demo.report
+    if options.json:
+        print(json.dumps({"rank": ranking.to_dict(), "report": report.to_dict()}, indent=2))
+        return _SOUND
+    print(
+        "Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: 10 chains for each step size,\n"
+        f"{options.draws:,} steps kept of each, every fifth looked at. Step sizes, ranked by the polynomial Stein\n"
+        f"discrepancy (PSD) of order {options.order} of a chain:\n"
+    )
+    print(ranking)
+    print(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")
+    print(report)
+    try:
+        written = draw_figures(demo, options.folder)
+    except ImportError:
+        print("\nFor figures, install matplotlib: pip install 'jaxpsd[plots]'.")
+    else:
+        print("\nFigures:", *written, sep="\n  ")
+    return _SOUND
+
+
+def _show(options: argparse.Namespace, text: str, plain: Mapping[str, Any]) -> None:
+    print(json.dumps(plain, indent=2, ensure_ascii=False) if options.json else text)
+
+
+# --- targets and draws ------------------------------------------------------------------------------------
+
+
+def _target_and_draws(options: argparse.Namespace) -> tuple[Any, Sampled]:
+    sampled = read(options.file)
+    if options.scores is not None:
+        if options.logdensity is not None:
+            raise ValueError("Give --scores or --logdensity, not both.")
+        return read(options.scores).samples, sampled
+    target = _logdensity(options)
+    return (_scores(sampled, options.file) if target is None else target), sampled
+
+
+def _logdensity(options: argparse.Namespace) -> Callable[..., Any] | None:
+    return None if options.logdensity is None else load_function(options.logdensity)
+
+
+def _scores(sampled: Sampled, name: object) -> PyTree:
+    if sampled.scores is None:
+        raise ValueError(
+            f"{name} has no scores. Name the log-density, --logdensity model.py:logdensity, or put scores in the file "
+            "(see --help)."
+        )
+    return sampled.scores
+
+
+def _transform(name: str) -> str | None:
+    return None if name == "none" else name
+
+
+# --- options ----------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jaxpsd", description="How good is a set of Monte Carlo draws?")
+    parser.add_argument("--version", action="version", version=f"jaxpsd {jaxpsd.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=None if name == "demo" else _FILES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(run=run)
+        added.add_argument("--seed", type=_seed, default=0, help="seed of the random numbers (%(default)s)")
+        added.add_argument("--json", action="store_true", help="print the result as JSON")
+        added.add_argument("--float64", action="store_true", help="compute in double precision")
+        return added
+
+    demo = command("demo", _demo, "choose the step size of a stochastic-gradient sampler, and draw what it looks like")
+    demo.add_argument("--draws", type=_several, default=10_000, help="steps kept of each chain (%(default)s)")
+    demo.add_argument("--order", type=int, choices=range(1, 5), default=2, help="polynomial order (%(default)s)")
+    demo.add_argument("--folder", type=Path, default=Path("jaxpsd-demo"), help="where figures go (%(default)s)")
+
+    diagnose = command("diagnose", _diagnose, "report on a file of draws: what is wrong, and what to do")
+    test = command("test", _test, "test whether the draws in a file could come from the target")
+    moments = command("moments", _moments, "say which moments of the draws in a file are wrong, and by how much")
+    ranked = command("rank", _rank, "rank files of draws by their discrepancy")
+    for added in (diagnose, test, moments):
+        added.add_argument("file", type=Path, help="the draws")
+        added.add_argument("--scores", type=Path, help="a file with the scores at the draws")
+    ranked.add_argument("files", nargs="+", metavar="[LABEL=]FILE", help="the draws of each sampler")
+    ranked.add_argument("--per-chain", action="store_true", help="score chains one by one and take the median")
+    for added in (diagnose, test, moments, ranked):
+        added.add_argument("--logdensity", metavar="MODULE_OR_FILE.py:FUNCTION", help="the log-density of the target")
+        added.add_argument("--replicates", type=_positive, default=1000, help="bootstrap replicates (%(default)s)")
+    for added in (test, moments, ranked):
+        default = "the adaptive test, which needs none" if added is test else "2"
+        added.add_argument("--order", type=_positive, help=f"polynomial order of the PSD (default: {default})")
+        added.add_argument(
+            "--transform",
+            choices=("none", "center", "standardize", "whiten"),
+            default="standardize",
+            help="coordinates in which monomials are formed (%(default)s)",
+        )
+        added.add_argument(
+            "--method",
+            choices=("auto", "rademacher", "markov", "block"),
+            default="auto",
+            help="bootstrap (%(default)s)",
+        )
+    for added in (diagnose, test, ranked):
+        added.add_argument("--alpha", type=float, default=0.05, help="level (%(default)s)")
+    return parser
 
 
 def _several(text: str) -> int:
-    return _integer(text, range(2, sys.maxsize))
+    return _integer(text, range(100, 10**9))
+
+
+def _positive(text: str) -> int:
+    return _integer(text, range(1, sys.maxsize))
 
 
 def _seed(text: str) -> int:
@@ -67,82 +287,6 @@ def _integer(text: str, allowed: range) -> int:
     if value is None or value not in allowed:
         raise argparse.ArgumentTypeError(f"must be an integer from {allowed[0]} to {allowed[-1]}, not {text!r}")
     return value
-
-
-def _covariance() -> np.ndarray:
-    correlations = _CORRELATION ** np.abs(np.subtract.outer(np.arange(len(_SD)), np.arange(len(_SD))))
-    return correlations * np.outer(_SD, _SD)
-
-
-def _logdensity(x: Float[Array, " dim"]) -> Float[Array, ""]:
-    """A Gaussian with correlated coordinates on scales from 0.5 to 10."""
-    deviation = x - jnp.asarray(_MEAN, x.dtype)
-    return -0.5 * deviation @ jnp.asarray(np.linalg.inv(_covariance()), x.dtype) @ deviation
-
-
-@partial(jax.jit, static_argnames="num_draws")
-@partial(jax.vmap, in_axes=(0, None, None))
-def _unadjusted_langevin(rng_key: Array, step_size: Array, num_draws: int) -> Float[Array, "draws dim"]:
-    """One chain of x ← x + ½ ε D ∇log p(x) + √(ε D) · noise, D the target's variances.
-
-    Without an accept step its draws are biased, the more the larger ε, while a small ε hardly moves.
-    """
-    variances = jnp.asarray(_SD**2, jnp.float32)
-
-    def step(x: Array, key: Array) -> tuple[Array, Array]:
-        noise = jnp.sqrt(step_size * variances) * jax.random.normal(key, x.shape, x.dtype)
-        x = x + 0.5 * step_size * variances * jax.grad(_logdensity)(x) + noise
-        return x, x
-
-    start = jnp.asarray(_MEAN + 3 * _SD, jnp.float32)
-    _, path = jax.lax.scan(step, start, jax.random.split(rng_key, num_draws + num_draws // 10))
-    return path[num_draws // 10 :]
-
-
-def _demo(rng_key: Array, num_draws: int, order: int) -> list[dict[str, float]]:
-    # One transform for all candidates, here by the target's own moments: a fair comparison.
-    psd = PSD(order, transform=Affine(jnp.asarray(_MEAN), jnp.asarray(np.linalg.cholesky(_covariance()))))
-    rows = []
-    for key, step_size in zip(
-        jax.random.split(rng_key, len(_STEP_SIZES)), jnp.asarray(_STEP_SIZES, jnp.float32), strict=True
-    ):
-        samples = _unadjusted_langevin(jax.random.split(key, _NUM_CHAINS), step_size, num_draws)
-        draws = np.asarray(samples, np.float64).reshape(-1, len(_MEAN))
-        with warnings.catch_warnings():
-            # The smallest step sizes are here to show what dependence does.
-            warnings.simplefilter("ignore", DependentDrawsWarning)
-            test = gof_test(key, psd, _logdensity, samples)
-        rows.append(
-            {
-                "step_size": round(float(step_size), 6),
-                "psd": float(jnp.sqrt(test.statistic)),
-                "p_value": float(test.p_value),
-                "autocorrelation_time": float(test.autocorrelation_time),
-                "largest_mean_error": float(np.abs((draws.mean(0) - _MEAN) / _SD).max()),
-                "largest_sd_error": float(np.abs(draws.std(0) / _SD - 1).max()),
-            }
-        )
-    return sorted(rows, key=lambda row: row["psd"])
-
-
-def _print_demo(rows: list[dict[str, float]], num_draws: int, order: int) -> None:
-    print(
-        f"Unadjusted Langevin draws ({_NUM_CHAINS} chains of {num_draws:,} for each step size) of a Gaussian with "
-        f"{len(_MEAN)} correlated\ncoordinates, ranked by the polynomial Stein discrepancy (PSD) of order {order}. "
-        "PSD, test and autocorrelation\ntime see only draws and log-density; the errors beside them use the "
-        "target's known moments, for comparison.\n"
-    )
-    print(
-        f"{'rank':>4}  {'step size':>9}  {'PSD':>8}  {'p-value':>7}  {'autocorrelation time':>20}  "
-        f"{'mean off by':>12}  {'sd off by':>9}"
-    )
-    for rank, row in enumerate(rows, start=1):
-        print(
-            f"{rank:>4}  {row['step_size']:>9g}  {row['psd']:>8.3f}  {row['p_value']:>7.3f}  "
-            f"{row['autocorrelation_time']:>20.0f}  "
-            f"{row['largest_mean_error']:>9.2f} sd  {row['largest_sd_error']:>9.0%}"
-        )
-    print(f"\nThe step size to use: {rows[0]['step_size']:g}.")
 
 
 if __name__ == "__main__":

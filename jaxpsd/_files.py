@@ -1,0 +1,189 @@
+"""Draws from files, and log-densities from the user's own code.
+
+Nothing is unpickled, and no code runs but the module or file that the user names.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxpsd._types import PyTree
+
+_FORMATS = ".npy, .npz, .csv or .nc"
+
+# What marks the scores among the columns of a table, or the arrays of an archive.
+_SCORE = "score."
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a file holds.
+
+    samples
+        An array (draws, dim) or (chains, draws, dim), or a dictionary of arrays by name.
+    scores
+        ∇log p in the same structure, or None.
+    weights
+        Weights of the draws, or None.
+    names
+        Names of the coordinates of an array, or None.
+    chains
+        Whether the arrays of a dictionary have an axis of chains.
+    """
+
+    samples: PyTree
+    scores: PyTree | None = None
+    weights: np.ndarray | None = None
+    names: tuple[str, ...] | None = None
+    chains: bool | None = None
+
+
+def read(path: str | Path) -> Sampled:
+    """Read draws, and scores where there are some.
+
+    .npy
+        An array of draws.
+    .npz
+        Arrays `samples` and, if there are any, `scores`, `weights` and `names`. Or arrays by name of parameter, with
+        scores in `score.` + name.
+    .csv
+        A column for each parameter, named in the first line; scores in columns `score.` + name, and the number of the
+        chain in a column `chain`.
+    .nc
+        An ArviZ file: the group `posterior`, with scores in a group `scores`.
+    """
+    path = Path(path)
+    readers: dict[str, Callable[[Path], Sampled]] = {
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+        ".csv": _read_csv,
+        ".nc": _read_netcdf,
+    }
+    if path.suffix.lower() not in readers:
+        raise ValueError(f"{path} must be a file of draws, {_FORMATS}.")
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        return readers[path.suffix.lower()](path)
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError(f"{path} could not be read: {error}") from error
+
+
+def _read_npy(path: Path) -> Sampled:
+    return Sampled(_numbers(np.load(path, allow_pickle=False), "the array"))
+
+
+def _read_npz(path: Path) -> Sampled:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    if "samples" not in arrays:
+        return _by_name({name: _numbers(array, name) for name, array in arrays.items()}, chains=None)
+    names = arrays.get("names")
+    scores = arrays.get("scores")
+    return Sampled(
+        _numbers(arrays["samples"], "samples"),
+        None if scores is None else _numbers(scores, "scores"),
+        arrays.get("weights"),
+        None if names is None else tuple(map(str, names)),
+    )
+
+
+def _read_csv(path: Path) -> Sampled:
+    with path.open(encoding="utf-8") as file:
+        names = [name.strip().strip('"') for name in file.readline().split(",")]
+    has_names = not all(map(_is_number, names))
+    table = np.loadtxt(path, delimiter=",", skiprows=int(has_names), ndmin=2, encoding="utf-8")
+    if not has_names:
+        return Sampled(table)
+    if len(set(names)) < len(names):
+        raise ValueError("two columns have the same name")
+    columns = dict(zip(names, table.T, strict=True))
+    chain = columns.pop("chain", None)
+    own = [name for name in columns if not name.startswith(_SCORE)]
+    samples = np.stack([columns[name] for name in own], axis=1)
+    scores = None
+    if len(own) < len(columns):
+        missing = [name for name in own if _SCORE + name not in columns]
+        if missing:
+            raise ValueError(f"there is no column {_SCORE}{missing[0]}")
+        scores = np.stack([columns[_SCORE + name] for name in own], axis=1)
+    if chain is not None:
+        samples = _in_chains(samples, chain)
+        scores = None if scores is None else _in_chains(scores, chain)
+    return Sampled(samples, scores, None, tuple(own))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _in_chains(rows: np.ndarray, chain: np.ndarray) -> np.ndarray:
+    numbers, counts = np.unique(chain, return_counts=True)
+    if len(set(counts)) > 1:
+        raise ValueError(f"chains differ in length: {', '.join(map(str, counts))} draws")
+    return np.stack([rows[chain == number] for number in numbers])
+
+
+def _read_netcdf(path: Path) -> Sampled:
+    try:
+        import xarray
+    except ImportError as error:
+        error.add_note("ArviZ files need xarray: pip install 'jaxpsd[arviz]'.")
+        raise
+    with xarray.open_dataset(path, group="posterior") as group:
+        arrays = {str(name): _numbers(np.asarray(values), str(name)) for name, values in group.items()}
+    try:
+        with xarray.open_dataset(path, group="scores") as group:
+            arrays |= {_SCORE + str(name): np.asarray(values) for name, values in group.items()}
+    except (OSError, KeyError, ValueError):
+        pass  # A file without scores; the user has to name a log-density.
+    return _by_name(arrays, chains=True)
+
+
+def _by_name(arrays: Mapping[str, np.ndarray], *, chains: bool | None) -> Sampled:
+    samples = {name: array for name, array in arrays.items() if not name.startswith(_SCORE)}
+    scores = {name.removeprefix(_SCORE): array for name, array in arrays.items() if name.startswith(_SCORE)}
+    if scores and set(scores) != set(samples):
+        missing = sorted(set(samples) ^ set(scores))[0]
+        raise ValueError(f"there are scores for some parameters and not for others, such as {missing}")
+    return Sampled(samples, scores or None, chains=chains)
+
+
+def _numbers(array: np.ndarray, name: str) -> np.ndarray:
+    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
+        raise ValueError(f"{name} must be real numbers, not {array.dtype}")
+    return array if np.issubdtype(array.dtype, np.floating) else array.astype(float)
+
+
+def load_function(where: str) -> Callable[..., Any]:
+    """A function by `module:name` or `path/to/file.py:name`."""
+    place, separator, name = where.rpartition(":")
+    if not separator or not name.isidentifier():
+        raise ValueError(f"{where!r} must be a function as module:name or file.py:name.")
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {path}.")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise ValueError(f"{path} could not be loaded.")
+        module = importlib.util.module_from_spec(spec)
+        # Where its own imports, and tracebacks, look for it.
+        sys.modules.setdefault(path.stem, module)
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(place)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValueError(f"{place} has no function {name}.")
+    return function

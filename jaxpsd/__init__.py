@@ -3,11 +3,13 @@
 The modules, each importing only from those above it:
 
 _types          aliases
+_tables         results for people and programs
 _draws          draws with one leading axis, and names for their coordinates
 _checks         what users may pass, and what they are told
 _compile        programs compiled once for each log-density, and never used for another
 _blocks         passes over many draws in constant memory
 _score          a log-density, or given scores, to scores block by block
+_minibatch      scores from mini-batches of the data
 _operator       the Stein operators on any function, by automatic differentiation
 _monomials      the Stein operator on monomials: features, moments and kernel in closed form
 _transform      affine changes of coordinates that carry scores along
@@ -32,27 +34,32 @@ _pvalues        from a statistic and its replicates to p-values
 _gof            goodness-of-fit tests
 _adaptive       one test that chooses its order
 _correction     expectations under the target, from biased draws
-_tables         tables for terminals and notebooks
 _moments        which moments are wrong, and by how much
 _rank           which sampler, or which setting of one, to use
 _diagnose       everything at a glance
 _stream         draws that come in batches
+adapters        from other libraries' results to a target and draws: numpyro, arviz
 plots           pictures, with matplotlib
 _files          draws from files
 _demo           a worked example
 cli             the command line
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from jaxpsd._adaptive import adaptive_test
 from jaxpsd._correction import CorrectedExpectation, CorrectionWarning, corrected_expectation
 from jaxpsd._custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
 from jaxpsd._diagnose import DetectableErrors, Finding, Report, diagnose
 from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning
+from jaxpsd._draws import Draws
 from jaxpsd._fssd import FSSD, OptimizedFSSD
 from jaxpsd._gof import GofResult, gof_test
 from jaxpsd._kernels import IMQ, Gaussian, MomentKernel
 from jaxpsd._ksd import KSD
 from jaxpsd._linear_ksd import LinearKSD
+from jaxpsd._minibatch import minibatch_score
 from jaxpsd._moments import ImpliedErrors, MomentTable, moment_table
 from jaxpsd._operator import stein_operator
 from jaxpsd._psd import PSD
@@ -63,7 +70,25 @@ from jaxpsd._stream import Stream, stream
 from jaxpsd._transform import Affine
 from jaxpsd._watch import DependentDrawsWarning, ScalesWarning
 
+if TYPE_CHECKING:
+    from jaxpsd.adapters.arviz import from_arviz
+    from jaxpsd.adapters.numpyro import from_numpyro, from_numpyro_svi
+
 __version__ = "0.1.0"
+
+# Loaded when they are asked for, since they need what not everyone has.
+_ADAPTERS = {"from_arviz": "arviz", "from_numpyro": "numpyro", "from_numpyro_svi": "numpyro"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ADAPTERS:
+        return getattr(import_module(f"jaxpsd.adapters.{_ADAPTERS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ADAPTERS})
+
 
 __all__ = [
     "FSSD",
@@ -78,6 +103,7 @@ __all__ = [
     "DependentDrawsWarning",
     "DetectableErrors",
     "Discrepancy",
+    "Draws",
     "FeatureDiscrepancy",
     "Finding",
     "Gaussian",
@@ -97,7 +123,11 @@ __all__ = [
     "adaptive_test",
     "corrected_expectation",
     "diagnose",
+    "from_arviz",
+    "from_numpyro",
+    "from_numpyro_svi",
     "gof_test",
+    "minibatch_score",
     "moment_table",
     "rank",
     "sample_grid",

@@ -30,7 +30,8 @@ def is_concrete(*trees: PyTree) -> bool:
 def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "samples") -> Draws:
     """Turn what the user calls samples into draws with one leading axis."""
     if isinstance(samples, Draws):
-        return samples
+        return _check_draws(samples, name)
+    samples = positions_of(samples)
     paths, treedef = jax.tree.flatten_with_path(samples)
     if not paths:
         raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
@@ -66,6 +67,23 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     return draws
 
 
+def positions_of(samples: PyTree) -> PyTree:
+    """The positions in the state of a sampler, such as those of BlackJAX; anything else as it is."""
+    for field in ("position", "particles"):
+        if isinstance(samples, tuple) and field in getattr(samples, "_fields", ()):
+            return getattr(samples, field)
+    return samples
+
+
+def _check_draws(draws: Draws, name: str) -> Draws:
+    flat = check_samples(draws.positions, chains=False, name=name)
+    if not isinstance(draws.num_chains, int) or draws.num_chains < 1 or flat.num_draws % draws.num_chains:
+        raise ValueError(f"`{name}` has {flat.num_draws} draws, which are not {draws.num_chains!r} chains.")
+    if draws.labels is not None and len(draws.labels) != flat.dim:
+        raise ValueError(f"`{name}` has {flat.dim} coordinates and {len(draws.labels)} labels.")
+    return Draws(flat.positions, draws.num_chains, draws.labels)
+
+
 def _leaf_name(name: str, path: tuple) -> str:
     return name + keystr(path)
 
@@ -98,11 +116,8 @@ def _leading_axes_of_array(shape: tuple[int, ...], chains: bool | None, name: st
 
 def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> PyTree:
     """Scores given by the user, with one leading axis, in the structure of the samples."""
-    if isinstance(samples, Draws):
-        samples = samples.positions
-    expected, found = jax.tree.structure(samples), jax.tree.structure(scores)
-    if isinstance(scores, Draws):
-        found = jax.tree.structure(scores.positions)
+    given = [each.positions if isinstance(each, Draws) else each for each in (positions_of(samples), scores)]
+    expected, found = map(jax.tree.structure, given)
     if expected != found:
         raise ValueError(
             "`target` must be a log-density function, or scores in the structure of `samples`; "
@@ -110,9 +125,8 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
         )
     flat = check_samples(scores, chains=chains, name="target")
     if draws.num_chains != flat.num_chains or _shapes(draws.positions) != _shapes(flat.positions):
-        raise ValueError(
-            f"Scores must have the shape of the samples; got {_shapes(scores)} for samples of shape {_shapes(samples)}."
-        )
+        ours, theirs = map(_shapes, given)
+        raise ValueError(f"Scores must have the shape of the samples; got {theirs} for samples of shape {ours}.")
     return jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
 
 

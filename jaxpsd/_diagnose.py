@@ -1,9 +1,10 @@
 """Everything at a glance: a report on a set of draws."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import prod
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from jaxpsd._monomials import num_monomials
 from jaxpsd._psd import PSD
 from jaxpsd._score import check_finite_draws, scores_of
 from jaxpsd._settings import Settings, check_several
-from jaxpsd._tables import html_table, number, text_table
+from jaxpsd._tables import html_table, number, plain, text_table
 from jaxpsd._types import PyTree, Target
 
 # An error of a moment stands out where it is more than so many times what chance makes of it.
@@ -100,6 +101,8 @@ class Report:
         What makes these results doubtful.
     advice
         What to do next.
+    shapes
+        The variables of a draw, and their shapes.
     """
 
     verdict: str
@@ -113,6 +116,7 @@ class Report:
     detectable: DetectableErrors
     caveats: tuple[str, ...]
     advice: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
 
     @property
     def reject(self) -> bool:
@@ -127,13 +131,43 @@ class Report:
             "discrepancy": self.discrepancy.to_dict(),
             "moments": self.moments.to_dict(),
             "findings": [finding._asdict() for finding in self.findings],
-            "autocorrelation_time": self.autocorrelation_time.tolist(),
-            "effective_draws": self.effective_draws.tolist(),
-            "disagreement": self.disagreement.tolist(),
+            "autocorrelation_time": plain(self.autocorrelation_time),
+            "effective_draws": plain(self.effective_draws),
+            "disagreement": plain(self.disagreement),
             "detectable": self.detectable._asdict(),
             "caveats": list(self.caveats),
             "advice": list(self.advice),
         }
+
+    def to_arviz(self) -> Any:
+        """An xarray `Dataset` like that of `arviz.summary(…, fmt="xarray")`: variables with a dimension `metric`.
+
+        The metrics are the error of the mean in standard deviations, the ratio of the standard deviation to the right
+        one, both with standard errors, how linear the score is, and split R-hat.
+        """
+        try:
+            import xarray
+        except ImportError as error:
+            error.add_note("`to_arviz` needs xarray: pip install 'jaxpsd[arviz]'.")
+            raise
+        errors = self.moments.errors
+        unknown = np.full(len(self.disagreement), np.nan)
+        metrics = {
+            "mean_error": errors.mean,
+            "mean_error_se": errors.mean_error,
+            "sd_ratio": unknown if errors.scale is None else errors.scale,
+            "sd_ratio_se": unknown if errors.scale_error is None else errors.scale_error,
+            "score_linearity": self.moments.linearity,
+            "r_hat_split": self.disagreement,
+        }
+        table = np.stack([np.asarray(values, np.float64) for values in metrics.values()])
+        variables, start = {}, 0
+        for name, shape in self.shapes.items():
+            size = prod(shape)
+            dims = ["metric", *(f"{name}_dim_{k}" for k in range(len(shape)))]
+            variables[name] = (dims, table[:, start : start + size].reshape(-1, *shape))
+            start += size
+        return xarray.Dataset(variables, {"metric": list(metrics)})
 
     def __repr__(self) -> str:
         parts = [self.verdict]
@@ -285,6 +319,7 @@ def diagnose(
         detectable=detectable,
         caveats=_caveats(facts),
         advice=_advice(facts),
+        shapes=draws.shapes,
     )
 
 
@@ -342,17 +377,26 @@ def _detectable(effective: float, num_features: int, alpha: float) -> Detectable
 def _findings(table: MomentTable, effective: float, most: int = 5) -> tuple[Finding, ...]:
     """Errors of means, standard deviations and correlations that chance does not explain, the largest first."""
     errors, names = table.errors, table.names
+
+    def score(off: np.ndarray, by_chance: float, error: Any) -> np.ndarray:
+        """In units of what chance and the uncertainty of the correction make of it; zero where it is not known."""
+        scores = np.abs(off) / np.hypot(by_chance, np.asarray(error, np.float64))
+        return np.where(np.isfinite(scores), scores, 0)
+
     off = np.asarray(errors.mean, np.float64)
+    by_size = score(off, effective**-0.5, errors.mean_error)
     found = [
-        Finding(f"the mean of {name} is {abs(off[k]):.2f} standard deviations too {'high' if off[k] > 0 else 'low'}",
-                float(abs(off[k]) * effective**0.5))
+        Finding(
+            f"the mean of {name} is {abs(off[k]):.2f} standard deviations too {'high' if off[k] > 0 else 'low'}",
+            float(by_size[k]),
+        )
         for k, name in enumerate(names)
-    ]  # fmt: skip
+    ]
     if errors.scale is not None:
         ratio = np.asarray(errors.scale, np.float64)
-        score = np.abs(np.log(np.clip(ratio, 1e-3, 1e3))) * (2 * effective) ** 0.5
+        by_size = score(np.log(ratio), (2 * effective) ** -0.5, np.asarray(errors.scale_error) / ratio)
         found += [
-            Finding(f"the standard deviation of {name} is {ratio[k]:.2f} times the target's", float(score[k]))
+            Finding(f"the standard deviation of {name} is {ratio[k]:.2f} times the target's", float(by_size[k]))
             for k, name in enumerate(names)
         ]
     if errors.correlation is not None and errors.true_correlation is not None:
@@ -361,14 +405,15 @@ def _findings(table: MomentTable, effective: float, most: int = 5) -> tuple[Find
             for matrix in (errors.correlation, errors.true_correlation)
         )
         # Fisher's transform, whose variance does not depend on the correlation.
-        score = np.abs(np.triu(np.arctanh(drawn) - np.arctanh(right), 1)) * effective**0.5
-        for flat in np.argsort(-score, axis=None)[:most]:
-            i, j = np.unravel_index(flat, score.shape)
+        off = np.triu(np.arctanh(drawn) - np.arctanh(right), 1)
+        by_size = score(off, effective**-0.5, np.asarray(errors.correlation_error) / (1 - right**2))
+        for flat in np.argsort(-by_size, axis=None)[:most]:
+            i, j = np.unravel_index(flat, off.shape)
             if i < j:
                 text = (
                     f"the correlation of {names[i]} and {names[j]} is {drawn[i, j]:.2f} and should be {right[i, j]:.2f}"
                 )
-                found.append(Finding(text, float(score[i, j])))
+                found.append(Finding(text, float(by_size[i, j])))
     found = [finding for finding in found if finding.score > _STANDS_OUT]
     return tuple(sorted(found, key=lambda finding: -finding.score)[:most])
 
@@ -473,8 +518,7 @@ def _remedy(facts: _Facts) -> str:
         " `corrected_expectation` estimates expectations under the target from these draws meanwhile."
     )  # fmt: skip
     if scale is not None and any("deviation of" in finding.text for finding in facts.findings):
-        typical = float(np.exp(np.mean(np.log(np.clip(np.asarray(scale), 1e-3, 1e3)))))
-        if typical < 1:
+        if float(np.nanmean(np.log(np.asarray(scale)))) < 0:
             return f"Draws are too narrow: a richer approximation, or chains that move farther.{trust}"
         return f"Draws are too wide: a smaller step size, larger mini-batches, or an accept step.{trust}"
     return f"Use a sampler without bias, or less of it, such as a smaller step size.{trust}"

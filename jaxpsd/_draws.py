@@ -1,5 +1,6 @@
 """Draws as the rest of the library sees them: one axis of draws, chains one after the other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -15,19 +16,30 @@ from jaxtyping import Array, Float
 from jaxpsd._types import PyTree
 
 
-@partial(register_dataclass, data_fields=["positions"], meta_fields=["num_chains"])
+@partial(register_dataclass, data_fields=["positions"], meta_fields=["num_chains", "labels"])
 @dataclass(frozen=True)
 class Draws:
-    """Positions in their own structure, with one leading axis.
+    """Draws that know their chains and the names of their coordinates; they may be passed wherever samples may.
 
     positions
         A pytree whose leaves are (chains · draws, …), all of chain 0 before all of chain 1.
     num_chains
         How many chains lie one after the other.
+    labels
+        Names of the coordinates, where those of the structure will not do.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> draws = jaxpsd.Draws({"mu": jnp.zeros(200), "beta": jnp.zeros((200, 2))}, num_chains=4)
+    >>> draws.names, draws.num_draws
+    (('beta[0]', 'beta[1]', 'mu'), 200)
     """
 
     positions: PyTree
     num_chains: int = 1
+    labels: tuple[str, ...] | None = None
 
     @property
     def num_draws(self) -> int:
@@ -57,7 +69,7 @@ class Draws:
             chains = leaf.reshape(self.num_chains, -1, *leaf.shape[1:])
             return chains[:, start:stop].reshape(-1, *leaf.shape[1:])
 
-        return Draws(jax.tree.map(cut, self.positions), self.num_chains)
+        return Draws(jax.tree.map(cut, self.positions), self.num_chains, self.labels)
 
     def like(self, samples: PyTree) -> PyTree:
         """These draws with the leading axes that the user's samples have."""
@@ -73,11 +85,13 @@ class Draws:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the coordinates: beta[2] of a pytree, x[2] of an array."""
-        named = []
-        for path, leaf in jax.tree.leaves_with_path(self.positions):
-            name = keystr(path, simple=True, separator=".") or "x"
-            named += [name + _index(at) for at in np.ndindex(*leaf.shape[1:])]
-        return tuple(named)
+        return names_of(self.positions) if self.labels is None else self.labels
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each leaf of one position, by name; x for an array."""
+        leaves = jax.tree.leaves_with_path(self.positions)
+        return {leaf_name(path): leaf.shape[1:] for path, leaf in leaves}
 
     def coordinate(self, index: int) -> str:
         """Name one coordinate for a message: `beta[2]` of a pytree, coordinate 2 of an array."""
@@ -90,6 +104,21 @@ class Draws:
             return f"draw {index}"
         chain, within = divmod(index, self.num_draws // self.num_chains)
         return f"draw {within} of chain {chain}"
+
+
+def names_of(positions: PyTree, labels: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Names of all coordinates of one draw, with other labels for the leaves of a pytree where given."""
+    named = []
+    for path, leaf in jax.tree.leaves_with_path(positions):
+        name = leaf_name(path)
+        name = name if labels is None else labels.get(name, name)
+        named += [name + _index(at) for at in np.ndindex(*leaf.shape[1:])]
+    return tuple(named)
+
+
+def leaf_name(path: tuple[Any, ...]) -> str:
+    """The name of a leaf by its place in the structure."""
+    return keystr(path, simple=True, separator=".") or "x"
 
 
 def _index(at: tuple[int, ...]) -> str:

@@ -40,6 +40,7 @@ from jaxpsd._settings import (
     labels_of,
     wanted_of,
 )
+from jaxpsd._tables import plain
 from jaxpsd._types import PyTree, Target
 from jaxpsd._watch import warn, warn_of_few
 
@@ -100,7 +101,6 @@ class GofResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the replicates as plain numbers, for JSON."""
-        plain = lambda value: None if value is None else np.asarray(value).tolist()  # noqa: E731
         fields = (
             "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "parameter", "autocorrelation_time",
             "p_value_floor",

@@ -33,7 +33,7 @@ from jaxpsd._resampling import effective_draws, settle
 from jaxpsd._score import Scorer, run, scores_of
 from jaxpsd._settings import Settings, check_several, check_weights_suit
 from jaxpsd._signs import Signs
-from jaxpsd._tables import html_table, number, text_table
+from jaxpsd._tables import html_table, number, plain, text_table
 from jaxpsd._transform import Affine, Rule, Transform, check_transform, fit, resolve
 from jaxpsd._types import Block, PyTree, Target
 
@@ -50,7 +50,9 @@ class ImpliedErrors(NamedTuple):
     mean_error
         Its standard error.
     scale
-        Ratio of the draws' standard deviation to the target's; None at order 1.
+        Ratio of the draws' standard deviation to the target's; None at order 1, and NaN where the regression gives the
+        target no variance, as it may where draws are far off or the target is far from Gaussian. Correlations are NaN
+        there too, and errors of means are in units of the draws.
     scale_error
         Its standard error.
     correlation
@@ -125,7 +127,6 @@ class MomentTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
-        plain = lambda leaf: None if leaf is None else np.asarray(leaf).tolist()  # noqa: E731
         fields = ("mean", "standard_error", "score", "p_value", "adjusted_p_value")
         rows = [
             {"monomial": label, **{field: plain(getattr(self, field)[k]) for field in fields}}
@@ -171,9 +172,11 @@ class MomentTable:
         errors = self.errors
         badness = np.abs(errors.mean)
         if errors.scale is not None:
-            badness = np.maximum(badness, np.abs(np.log(np.maximum(errors.scale, 1e-30))))
+            badness = np.fmax(badness, np.abs(np.log(np.asarray(errors.scale))))
         rows = np.argsort(-badness, kind="stable")[:_ROWS]
-        both = lambda value, error: [f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows]  # noqa: E731
+        both = lambda value, error: [  # noqa: E731
+            "unknown" if np.isnan(value[k]) else f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows
+        ]
         columns = {
             "coordinate": [self.names[k] for k in rows],
             "mean off by (sd)": both(np.asarray(errors.mean), np.asarray(errors.mean_error)),
@@ -188,8 +191,8 @@ class MomentTable:
         errors = self.errors
         if errors.correlation is not None and errors.true_correlation is not None:
             off = np.abs(np.triu(np.asarray(errors.correlation - errors.true_correlation), 1))
-            if off.size > 1:
-                i, j = np.unravel_index(off.argmax(), off.shape)
+            if off.size > 1 and not np.isnan(off).all():
+                i, j = np.unravel_index(np.nanargmax(off), off.shape)
                 found, right = (float(matrix[i, j]) for matrix in (errors.correlation, errors.true_correlation))
                 pair = f"{self.names[i]} and {self.names[j]}"
                 remarks.append(f"Worst correlation: {pair}, {found:.2f} in the draws, {right:.2f} by the target.")
@@ -201,6 +204,9 @@ class MomentTable:
             )
         return remarks
 
+
+# A target that is narrower than draws by a factor of a thousand cannot be told from one that has no variance.
+_SMALLEST_VARIANCE = 1e-6
 
 # Rows to show; and the shares below which implied errors are rough.
 _ROWS, TRUSTED = 10, 0.8
@@ -393,8 +399,8 @@ def _errors_of(regression: Regression, dim: int, order: int, interactions: bool,
 
     def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
         mean, sd, correlation = _summary(value, dim, pairs)
-        # Features of order 1 say nothing of scales; the draws' own have to do as units.
-        unit = sd if order > 1 else sample_sd
+        # Features of order 1 say nothing of scales, and others may fail to; the draws' own have to do as units.
+        unit = jnp.where(jnp.isnan(sd), sample_sd, sd) if order > 1 else sample_sd
         return (sample_mean - mean) / unit, sample_sd / sd, correlation
 
     off, scale, correlation = quantities(regression.value)
@@ -444,6 +450,8 @@ def _summary(
     products = jnp.zeros((dim, dim), moments.dtype).at[pairs].set(moments[dim:])
     products = products + products.T - jnp.diag(jnp.diag(products))
     covariance = products - jnp.outer(mean, mean)
-    # A variance that the regression makes negative is one that it cannot tell.
-    sd = jnp.sqrt(jnp.maximum(jnp.diag(covariance), jnp.finfo(mean.dtype).tiny))
+    variance = jnp.diag(covariance)
+    # A variance that the regression makes negative is one that it cannot tell. Moments are of standardised draws.
+    known = variance > _SMALLEST_VARIANCE
+    sd = jnp.where(known, jnp.sqrt(jnp.where(known, variance, 1)), jnp.nan)
     return mean, sd, covariance / jnp.outer(sd, sd)

@@ -31,7 +31,7 @@ from jaxpsd._resampling import Scheme, effective_draws, settle
 from jaxpsd._score import Scorer, check_finite_draws, check_target, run, scores_of
 from jaxpsd._settings import INDEPENDENT, Settings, check_discrepancy, check_several
 from jaxpsd._signs import Shifted, Signs
-from jaxpsd._tables import html_table, number, text_table
+from jaxpsd._tables import html_table, number, plain, text_table
 from jaxpsd._transform import Rule, common_transform
 from jaxpsd._types import PyTree, Target
 from jaxpsd._watch import Watched, warn, warn_of_few
@@ -121,17 +121,16 @@ class Ranking:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the replicates as plain numbers, for JSON."""
-        plain = lambda value: None if np.isnan(value) else float(value)  # noqa: E731
         rows = [
             {
                 "label": label if isinstance(label, str | int | float | bool) else str(label),
                 "discrepancy": plain(self.discrepancy[k]),
-                "interval": [plain(end) for end in self.interval[k]],
+                "interval": plain(self.interval[k]),
                 "p_value": plain(self.p_value[k]),
                 "autocorrelation_time": plain(self.autocorrelation_time[k]),
                 "num_draws": int(self.num_draws[k]),
                 "as_good_as_best": label in self.as_good,
-                "adjusted_p_values": [plain(p) for p in self.adjusted_p_value[k]],
+                "adjusted_p_values": plain(self.adjusted_p_value[k]),
                 "remarks": list(self.remarks[k]),
             }
             for k, label in enumerate(self.labels)

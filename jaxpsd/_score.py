@@ -17,7 +17,7 @@ from jax.extend import core
 from jax.tree_util import Partial
 
 from jaxpsd._blocks import block_length, map_over_blocks
-from jaxpsd._checks import check_finite, check_samples, check_scores
+from jaxpsd._checks import check_finite, check_samples, check_scores, positions_of
 from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws, one_of, ravel
 from jaxpsd._types import Block, LogDensityFn, PyTree, Target
@@ -90,7 +90,7 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
     draws = check_samples(samples, chains=chains)
     scores = run(_scores, check_target(logdensity_fn, samples, draws), draws)
     check_finite_draws(draws, scores)
-    return Draws(scores, draws.num_chains).like(samples)
+    return Draws(scores, draws.num_chains, draws.labels).like(positions_of(samples))
 
 
 def _scores(scorer: "_AutodiffScorer", arrays: PyTree) -> PyTree:

@@ -1,7 +1,10 @@
-"""Tables for people: plain text for a terminal, HTML for a notebook."""
+"""Results for people and programs: plain text for a terminal, HTML for a notebook, plain numbers for JSON."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
+
+import numpy as np
 
 Columns = Mapping[str, Sequence[str]]
 """Titles, and the cells below each."""
@@ -39,3 +42,15 @@ def html_table(columns: Columns) -> str:
 def number(value: float, digits: int = 3) -> str:
     """A number as people write it."""
     return f"{float(value):.{digits}g}"
+
+
+def plain(value: Any) -> Any:
+    """Arrays as lists of Python's numbers, and None for what is not finite, which JSON does not know."""
+    if value is None:
+        return None
+    array = np.asarray(value)
+    if np.issubdtype(array.dtype, np.floating):
+        is_number = np.isfinite(array)
+        array = array.astype(object)
+        array[~is_number] = None
+    return array.tolist()

@@ -10,39 +10,26 @@ import pytest
 import jaxpsd
 
 PACKAGE = Path(jaxpsd.__file__).parent
-ORDER = [line.split()[0] for line in jaxpsd.__doc__.splitlines() if line.startswith(("_", "cli"))]
+ORDER = [line.split()[0] for line in jaxpsd.__doc__.splitlines() if line.startswith(("_", "cli", "plots"))]
 
 
 def test_every_public_name_exists_and_is_documented():
     for name in jaxpsd.__all__:
         assert getattr(jaxpsd, name).__doc__, name
-    assert sorted(jaxpsd.__all__) == sorted(name for name in vars(jaxpsd) if not name.startswith("_") and name != "cli")
+    assert sorted(jaxpsd.__all__) == sorted(
+        name for name in vars(jaxpsd) if not name.startswith("_") and name not in ("cli", "plots")
+    )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "FSSD",
-        "IMQ",
-        "KSD",
-        "PSD",
-        "RFSD",
-        "Affine",
-        "FeatureDiscrepancy",
-        "Gaussian",
-        "KernelDiscrepancy",
-        "LinearKSD",
-        "MomentKernel",
-        "SteinDiscrepancy",
-        "adaptive_test",
-        "corrected_expectation",
-        "gof_test",
-        "moment_table",
-        "score",
-        "stein_operator",
-        "stream",
-    ],
-)
+# What only comes out of a function that has an example.
+RESULTS = {
+    "Comparison", "CorrectedExpectation", "DetectableErrors", "Discrepancy", "Finding", "GofResult", "ImpliedErrors",
+    "MomentTable", "OptimizedFSSD", "Ranking", "Report", "Stream",
+}  # fmt: skip
+FUNCTIONS = [name for name in jaxpsd.__all__ if name not in RESULTS and not name.endswith("Warning")]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_public_name_has_an_example(name):
     assert ">>>" in getattr(jaxpsd, name).__doc__
 
@@ -64,7 +51,7 @@ def test_modules_import_only_from_those_above(module):
 
 
 def test_importing_pulls_in_no_optional_dependency():
-    optional = ["numpyro", "arviz", "matplotlib", "blackjax", "optax", "chex", "pandas", "xarray", "beartype"]
+    optional = ["numpyro", "arviz", "matplotlib", "blackjax", "optax", "chex", "pandas", "xarray", "beartype", "tqdm"]
     code = f"import sys, jaxpsd; print([name for name in {optional} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -3,49 +3,131 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
+from jaxpsd import _demo
 from jaxpsd.cli import main
 
-
-def test_the_demo_ranks_step_sizes(capsys):
-    assert main(["demo", "--draws", "4000"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("The step size to use: 0.0")
-    assert [line.split()[0] for line in lines if line[:4].strip().isdigit()] == [str(k) for k in range(1, 9)]
+X = np.random.default_rng(1).normal(size=(400, 2)).astype(np.float32)
 
 
-def test_the_demo_agrees_with_the_known_errors(capsys):
-    main(["demo", "--json", "--seed", "1"])
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["psd"] for row in rows] == sorted(row["psd"] for row in rows)
-    worst = max(row["largest_sd_error"] for row in rows)
-    assert rows[0]["largest_sd_error"] < 0.05 < worst
-    assert rows[0]["step_size"] in (0.02, 0.05, 0.1)
+@pytest.fixture
+def files(tmp_path):
+    for name, draws in (("right", X), ("wide", 1.5 * X[:300])):
+        np.savez(tmp_path / f"{name}.npz", samples=draws, scores=-draws, names=["mu", "tau"])
+    np.save(tmp_path / "plain.npy", X)
+    (tmp_path / "model.py").write_text("def logdensity(x):\n    return -0.5 * (x**2).sum()\n")
+    return tmp_path
+
+
+def test_exit_codes_tell_right_from_wrong(files, capsys):
+    assert main(["test", str(files / "right.npz")]) == 0
+    assert capsys.readouterr().out.startswith("not rejected at 0.05: p = ")
+    assert main(["test", str(files / "wide.npz"), "--order", "2", "--transform", "none"]) == 1
+    assert capsys.readouterr().out.startswith("rejected at 0.05: p = ")
+
+
+def test_a_log_density_will_do_for_scores(files, capsys):
+    assert main(["test", str(files / "plain.npy"), "--logdensity", f"{files / 'model.py'}:logdensity"]) == 0
+    first = capsys.readouterr().out
+    np.save(files / "scores.npy", -X)
+    assert main(["test", str(files / "plain.npy"), "--scores", str(files / "scores.npy")]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_moments_are_listed(files, capsys):
+    assert main(["moments", str(files / "wide.npz"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["moments"][0]["monomial"] in ("mu²", "tau²")
+    assert main(["moments", str(files / "wide.npz")]) == 0
+    assert "sd / true sd" in capsys.readouterr().out
+
+
+def test_files_are_ranked(files, capsys):
+    assert main(["rank", str(files / "wide.npz"), f"good={files / 'right.npz'}", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in found["ranking"]] == ["good", "wide"]
+    assert main(["rank", str(files / "wide.npz"), str(files / "wide.npz")]) == 2
+    assert "LABEL=FILE" in capsys.readouterr().err
+
+
+def test_a_report_is_printed(files, capsys):
+    assert main(["diagnose", str(files / "wide.npz")]) == 1
+    assert capsys.readouterr().out.startswith("These draws are not from the target")
+    assert main(["diagnose", str(files / "right.npz"), "--json", "--float64"]) == 0
+    assert json.loads(capsys.readouterr().out)["test"]["reject"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["test", "{}/plain.npy"], "has no scores"),
+        (["test", "{}/absent.npy"], "There is no file"),
+        (["test", "{}/plain.npy", "--logdensity", "nonsense"], "module:name"),
+        (["test", "{}/plain.npy", "--logdensity", "{}/model.py:absent"], "no function"),
+        (["test", "{}/plain.npy", "--scores", "{}/right.npz", "--logdensity", "math:sin"], "not both"),
+        (["test", "{}/right.npz", "--alpha", "2"], "alpha"),
+        (["rank", "{}/plain.npy"], "has no scores"),
+    ],
+)
+def test_mistakes_are_explained(files, arguments, message, capsys):
+    assert main([argument.format(files) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("jaxpsd: error: ")
+    assert message in error
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        [],
-        ["demo", "--draws", "0"],
-        ["demo", "--order", "40"],
-        ["demo", "--draws", "many"],
-        ["demo", "--seed", "-1"],
-        ["unknown"],
-    ],
+    [[], ["demo", "--draws", "0"], ["demo", "--order", "40"], ["demo", "--seed", "-1"], ["test"], ["unknown"]],
 )
-def test_mistakes_exit_with_a_message(arguments, capsys):
+def test_wrong_usage_exits_with_a_message(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
     assert "usage: jaxpsd" in capsys.readouterr().err
 
 
-def test_the_demo_runs_in_double_precision(capsys):
+def test_warnings_are_short(tmp_path, capsys):
+    heavy = np.random.default_rng(0).standard_t(1, size=(2000, 1)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", samples=heavy, scores=-2 * heavy / (1 + heavy**2))
+    main(["test", str(tmp_path / "x.npz"), "--order", "4", "--transform", "none"])
+    assert capsys.readouterr().err.startswith("jaxpsd: warning: 5 of 2,000 draws")
+
+
+@pytest.fixture
+def short_demo(monkeypatch):
+    monkeypatch.setattr(_demo, "STEP_SIZES", (5e-2, 5e-3))
+    monkeypatch.setattr(_demo, "ORDERS", (2,))
+
+
+@pytest.mark.usefixtures("short_demo")
+def test_the_demo_ranks_reports_and_draws(tmp_path, capsys):
+    assert main(["demo", "--draws", "2000", "--folder", str(tmp_path / "figures")]) == 0
+    captured = capsys.readouterr()
+    assert "The step size to use: 0.005." in captured.out
+    assert "What to do next" in captured.out
+    assert "2/2" in captured.err
+    written = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert written == {"step_sizes.png", "draws.png", "best_step_size.png"}
+
+
+@pytest.mark.usefixtures("short_demo")
+def test_the_demo_does_without_matplotlib(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--draws", "500"]) == 0
+    assert "pip install 'jaxpsd[plots]'" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("short_demo")
+def test_the_demo_speaks_json(capsys):
     with jax.enable_x64(True):
-        assert main(["demo", "--draws", "1000"]) == 0
-    assert "The step size to use" in capsys.readouterr().out
+        assert main(["demo", "--draws", "500", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in found["rank"]["ranking"]] == [0.005, 0.05]
 
 
 def test_the_package_is_a_program():

@@ -174,6 +174,24 @@ def test_pairs_share_their_noise():
     assert together.interval[1] - together.interval[0] < 0.5 * (apart.interval[1] - apart.interval[0])
 
 
+def test_the_median_chain_stands_for_a_run():
+    chains = normal(1, (7, 200, 2)) * jnp.linspace(0.7, 1.3, 7)[:, None, None]
+    sets = {"right": normal(2, (7, 200, 2)), "mixed": chains.at[0, 3, 1].set(jnp.nan), "bad": chains * 2}
+    psd = jaxpsd.PSD(2)
+    ranking = jaxpsd.rank(KEY, psd, logdensity, sets, per_chain=True)
+    assert ranking.labels == ("right", "mixed", "bad")
+    alone = [float(psd(logdensity, chain)) for chain in sets["right"]]
+    assert ranking.discrepancy[0] == pytest.approx(np.median(alone), rel=1e-5)
+    # A chain that diverged counts as the worst; there are p-values for all chains together only.
+    others = [float(psd(logdensity, chain)) for chain in chains[1:]]
+    assert ranking.discrepancy[1] == pytest.approx(np.median([*others, np.inf]), rel=1e-5)
+    assert np.isnan(ranking.p_value[1])
+    assert "draw 3 of chain 0" in ranking.remarks[1][0]
+    assert ranking.interval[0, 0] <= ranking.discrepancy[0] <= ranking.interval[0, 1]
+    with pytest.raises(ValueError, match="at least 5"):
+        jaxpsd.rank(KEY, psd, logdensity, {"few": normal(3, (3, 100, 2))}, per_chain=True)
+
+
 def test_results_can_be_written_down():
     sets = {0.1: normal(1), 0.2: normal(2).at[0, 0].set(jnp.inf)}
     ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets)

@@ -1,0 +1,105 @@
+"""Scores from mini-batches of the data, where a pass over all of them for every draw is too much.
+
+Stein features are linear in the score. With an unbiased estimate of it, whose noise is fresh for every draw, features
+still have mean zero under the target, and discrepancies, tests and moments hold with the noise as part of the draws'.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from jaxpsd._blocks import block_length, map_over_blocks
+from jaxpsd._checks import check_key, check_positive_integer, check_samples, positions_of, with_note
+from jaxpsd._draws import Draws
+from jaxpsd._score import check_finite_draws
+from jaxpsd._types import LogDensityFn, PyTree
+
+
+def minibatch_score(
+    rng_key: PRNGKeyArray,
+    log_prior: LogDensityFn,
+    log_likelihood: Callable[[PyTree, PyTree], Any],
+    data: PyTree,
+    samples: PyTree,
+    *,
+    batch_size: int,
+    chains: bool | None = None,
+) -> PyTree:
+    """Estimate ∇log p at every draw from a mini-batch of its own, without bias.
+
+    The score is ∇log prior + (N / B) Σ ∇log likelihood over B of N observations, drawn anew and with replacement for
+    every draw. What a sampler has computed on its way will not do instead: the noise of its gradients has driven the
+    draws that follow, and batches of one sweep depend on each other, so that features no longer have mean zero.
+
+    Parameters
+    ----------
+    rng_key
+        A key of `jax.random`.
+    log_prior
+        The log-density of the prior, a function of one position.
+    log_likelihood
+        `log_likelihood(position, batch)`, the sum over a batch of observations.
+    data
+        A pytree of arrays whose first axis is that of the observations.
+    samples
+        Draws, as everywhere in the library.
+    batch_size
+        B.
+    chains
+        Whether the leaves of a pytree of samples have a chain axis before the draws.
+
+    Returns
+    -------
+    PyTree
+        Scores in the structure and shape of the samples, to be passed as a target.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> data = jax.random.normal(jax.random.key(0), (10_000,))
+    >>> def log_prior(mu):
+    ...     return -0.5 * jnp.sum(mu**2) / 100
+    >>> def log_likelihood(mu, batch):
+    ...     return -0.5 * jnp.sum((batch - mu) ** 2)
+    >>> samples = data.mean() + jax.random.normal(jax.random.key(1), (2000, 1)) / 100
+    >>> keys = jax.random.split(jax.random.key(2))
+    >>> scores = jaxpsd.minibatch_score(keys[0], log_prior, log_likelihood, data, samples, batch_size=100)
+    >>> psd = jaxpsd.PSD(2, transform="standardize")
+    >>> bool(jaxpsd.gof_test(keys[1], psd, scores, samples).reject)
+    False
+    """
+    check_key(rng_key)
+    batch_size = check_positive_integer(batch_size, "batch_size")
+    draws = check_samples(samples, chains=chains)
+    leaves = jax.tree.leaves(data)
+    if not leaves or any(np.ndim(leaf) == 0 for leaf in leaves) or len({np.shape(leaf)[0] for leaf in leaves}) > 1:
+        raise ValueError("`data` must be arrays whose first axis is that of the observations.")
+    num_observations = np.shape(leaves[0])[0]
+    data = jax.tree.map(jnp.asarray, data)
+
+    def score(key: PRNGKeyArray, position: PyTree) -> PyTree:
+        chosen = jax.random.randint(key, (batch_size,), 0, num_observations)
+        batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+
+        def estimate(position: PyTree) -> Any:
+            likelihood = with_note(log_likelihood, "log_likelihood")(position, batch)
+            return with_note(log_prior, "log_prior")(position) + num_observations / batch_size * likelihood
+
+        return jax.grad(estimate)(position)
+
+    observation = sum(leaf.itemsize * max(1, leaf.size // num_observations) for leaf in jax.tree.leaves(data))
+    length = block_length(draws.num_draws, 8 * batch_size * observation)
+
+    def all_scores(positions: PyTree) -> PyTree:
+        keys = jax.random.split(rng_key, draws.num_draws)
+        return map_over_blocks(lambda block: jax.vmap(score)(*block), (keys, positions), length)
+
+    scores = jax.jit(all_scores)(draws.positions)
+    check_finite_draws(draws, scores)
+    return Draws(scores, draws.num_chains, draws.labels).like(positions_of(samples))

@@ -1,0 +1,1 @@
+"""From other libraries' results to a target and draws; one optional dependency each."""

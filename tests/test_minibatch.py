@@ -1,0 +1,87 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import jaxpsd
+
+KEY = jax.random.key(0)
+DATA = jax.random.normal(jax.random.key(1), (1000, 2)) + 0.5
+
+
+def log_prior(mu):
+    return -0.5 * jnp.sum(mu**2) / 100
+
+
+def log_likelihood(mu, batch):
+    return -0.5 * jnp.sum((batch - mu[None]) ** 2)
+
+
+def posterior(key, n, wrong=1.0):
+    precision = 1 / 100 + len(DATA)
+    mean = DATA.sum(axis=0) / precision
+    return mean[None] + wrong * jax.random.normal(key, (n, 2)) / jnp.sqrt(precision)
+
+
+def scores(key, samples, batch_size=50):
+    return jaxpsd.minibatch_score(key, log_prior, log_likelihood, DATA, samples, batch_size=batch_size)
+
+
+def test_estimates_have_the_mean_of_the_score():
+    position = jnp.array([0.3, 0.7])
+    many = scores(KEY, jnp.tile(position, (20_000, 1)))
+    exact = jax.grad(lambda mu: log_prior(mu) + log_likelihood(mu, DATA))(position)
+    error = np.std(many, axis=0) / len(many) ** 0.5
+    # A correct estimate fails this once in 10⁴ runs.
+    assert (np.abs(np.mean(many, axis=0) - exact) < scipy.stats.norm.isf(1e-4 / 4) * error).all()
+
+
+def test_noise_is_fresh_for_every_draw():
+    many = np.asarray(scores(KEY, jnp.tile(jnp.array([0.3, 0.7]), (5000, 1))))
+    successive = np.corrcoef(many[1:, 0], many[:-1, 0])[0, 1]
+    assert abs(successive) < scipy.stats.norm.isf(1e-4) / 5000**0.5
+
+
+def test_structure_and_chains_are_kept():
+    draws = {"mu": posterior(KEY, 12).reshape(3, 4, 2)}
+    found = jaxpsd.minibatch_score(
+        KEY, lambda p: log_prior(p["mu"]), lambda p, batch: log_likelihood(p["mu"], batch), DATA, draws,
+        batch_size=10, chains=True,
+    )  # fmt: skip
+    assert found["mu"].shape == (3, 4, 2)
+
+
+def test_the_squared_discrepancy_stays_without_bias():
+    """U from noisy scores has the mean of U from exact ones."""
+    psd = jaxpsd.PSD(2, transform=jaxpsd.Affine(DATA.mean(axis=0), jnp.full(2, len(DATA) ** -0.5)))
+    samples = posterior(KEY, 200, wrong=1.2)
+    exact = float(psd.u_statistic(lambda mu: log_prior(mu) + log_likelihood(mu, DATA), samples))
+    keys = jax.random.split(KEY, 100)
+    noisy = np.array([float(psd.u_statistic(scores(key, samples, 200), samples)) for key in keys])
+    assert abs(noisy.mean() - exact) < scipy.stats.norm.isf(1e-4) * noisy.std() / 10
+
+
+def test_the_test_keeps_its_level_and_finds_errors():
+    trials, rejected = 100, 0
+    psd = jaxpsd.PSD(2, transform=jaxpsd.Affine(DATA.mean(axis=0), jnp.full(2, len(DATA) ** -0.5)))
+    for key in jax.random.split(jax.random.key(5), trials):
+        draw, batch, test = jax.random.split(key, 3)
+        samples = posterior(draw, 300)
+        rejected += bool(jaxpsd.gof_test(test, psd, scores(batch, samples), samples, method="rademacher").reject)
+    low, high = scipy.stats.binom.interval(1 - 1e-4, trials, 0.05)
+    assert low <= rejected <= high
+    wrong = posterior(KEY, 5000, wrong=1.4)
+    assert bool(jaxpsd.gof_test(KEY, psd, scores(KEY, wrong), wrong).reject)
+
+
+def test_mistakes_are_named():
+    samples = posterior(KEY, 5)
+    with pytest.raises(ValueError, match="batch_size"):
+        scores(KEY, samples, 0)
+    with pytest.raises(ValueError, match="data"):
+        jaxpsd.minibatch_score(KEY, log_prior, log_likelihood, jnp.float32(1), samples, batch_size=2)
+    with pytest.raises(ValueError, match="data"):
+        jaxpsd.minibatch_score(KEY, log_prior, log_likelihood, (DATA, DATA[1:]), samples, batch_size=2)
+    with pytest.raises(ValueError, match="not finite"):
+        jaxpsd.minibatch_score(KEY, lambda mu: jnp.log(-jnp.sum(mu**2)), log_likelihood, DATA, samples, batch_size=2)

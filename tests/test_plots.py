@@ -1,0 +1,141 @@
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import jaxpsd
+from jaxpsd import plots
+
+mpl.use("agg")
+KEY = jax.random.key(0)
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return 1.1 * jax.random.normal(KEY, (300, 2))
+
+
+@pytest.fixture(scope="module")
+def table(samples):
+    return jaxpsd.moment_table(KEY, logdensity, samples, num_replicates=100, names=("mu", "tau"))
+
+
+@pytest.fixture(scope="module")
+def wide_table():
+    x = jax.random.normal(KEY, (250, 100)).at[:, 3].multiply(2)
+    return jaxpsd.moment_table(KEY, -x, x, num_replicates=50)
+
+
+def drawn(ax):
+    ax.figure.canvas.draw()
+    return ax
+
+
+def test_the_null_distribution_shows_statistic_and_threshold(samples):
+    result = jaxpsd.adaptive_test(KEY, logdensity, samples, num_replicates=100)
+    ax = drawn(plots.null_distribution(result))
+    lines = [float(line.get_xdata()[0]) for line in ax.get_lines()]
+    assert lines == pytest.approx([float(result.threshold), float(result.statistic)])
+    ax = plots.null_distribution(result.parts, which="V of order 4")
+    assert ax.get_xlabel() == "V of order 4"
+    with pytest.raises(ValueError, match="which"):
+        plots.null_distribution(result, which=3)
+
+
+def test_moments_are_bars_in_the_order_of_the_table(table):
+    ax = drawn(plots.moment_errors(table, most=3))
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(table.labels[:3])
+    widths = sorted(bar.get_width() for bar in ax.patches)
+    assert widths == pytest.approx(sorted(np.asarray(table.mean[:3]).tolist()))
+
+
+def test_second_moments_are_a_map(table):
+    ax = drawn(plots.second_moments(table))
+    shown = ax.images[0].get_array()
+    np.testing.assert_allclose(np.diag(shown), np.asarray(table.errors.scale) - 1, rtol=1e-5)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["mu", "tau"]
+
+
+def test_a_hundred_parameters_stay_legible(wide_table):
+    ax = drawn(plots.moment_errors(wide_table))
+    assert len(ax.get_yticks()) == 20
+    assert "20 of 5,150" in ax.get_title()
+    ax = drawn(plots.second_moments(wide_table))
+    assert len(ax.texts) == 0
+    assert len(ax.get_xticks()) < 20
+
+
+def test_second_moments_need_interactions(samples):
+    table = jaxpsd.moment_table(KEY, logdensity, samples, num_replicates=50, interactions=False)
+    with pytest.raises(ValueError, match="with interactions"):
+        plots.second_moments(table)
+
+
+def test_the_chosen_step_size_has_the_star(samples):
+    sets = {0.1: 1.5 * samples, 0.01: samples, 0.001: 0.5 * samples}
+    rankings = {
+        f"order {order}": jaxpsd.rank(KEY, jaxpsd.PSD(order), logdensity, sets, num_replicates=50) for order in (1, 2)
+    }
+    ax = drawn(plots.step_sizes(rankings))
+    stars = [line.get_xdata()[0] for line in ax.get_lines() if line.get_marker() == "*"]
+    assert stars == [ranking.best for ranking in rankings.values()]
+    single = drawn(plots.step_sizes(rankings["order 2"]))
+    assert single.get_ylabel() == "discrepancy"
+    words = jaxpsd.rank(KEY, jaxpsd.PSD(1), logdensity, {"a": samples}, num_replicates=50)
+    with pytest.raises(ValueError, match="step sizes"):
+        plots.step_sizes(words)
+
+
+@pytest.mark.parametrize("transform", [None, "standardize"])
+def test_a_trace_ends_with_all_draws(samples, transform):
+    chains = samples.reshape(3, 100, 2)
+    psd = jaxpsd.PSD(2, transform=transform)
+    ax = drawn(plots.trace(psd, logdensity, chains, num_points=5))
+    line = ax.get_lines()[0]
+    assert line.get_xdata()[-1] == 300
+    assert line.get_ydata()[-1] == pytest.approx(float(psd(logdensity, chains)), rel=1e-4)
+    common = jaxpsd.Affine.fit(chains, "standardize")
+    own = jaxpsd.PSD(2, transform=transform and common)
+    first = int(line.get_xdata()[0]) // 3
+    assert line.get_ydata()[0] == pytest.approx(float(own(logdensity, chains[:, :first])), rel=1e-4)
+
+
+def test_the_least_straight_score_is_shown():
+    x = jax.random.normal(KEY, (200, 2))
+    curved = lambda x: -0.5 * x[0] ** 2 - 0.25 * x[1] ** 4  # noqa: E731
+    assert drawn(plots.marginal_scores(curved, x)).get_xlabel() == "x[1]"
+    assert plots.marginal_scores(curved, x, coordinate="x[0]").get_xlabel() == "x[0]"
+    assert plots.marginal_scores(curved, x, coordinate=0).get_xlabel() == "x[0]"
+    with pytest.raises(ValueError, match="coordinate"):
+        plots.marginal_scores(curved, x, coordinate=2)
+
+
+def test_contours_hold_their_share_of_the_draws():
+    x = np.asarray(jax.random.normal(KEY, (5000, 2)))
+    ax = drawn(plots.draws(logdensity, x))
+    levels = ax.collections[0].levels
+    shares = [(np.asarray(jax.vmap(logdensity)(x)) > level).mean() for level in levels]
+    np.testing.assert_allclose(shares, [0.99, 0.95, 0.8, 0.5], atol=0.03)
+    with pytest.raises(ValueError, match="two coordinates"):
+        plots.draws(logdensity, jnp.zeros((5, 3)))
+    with pytest.raises(TypeError, match="function"):
+        plots.draws(x, x)
+
+
+def test_pictures_go_where_they_are_told(table):
+    _, ax = plt.subplots()
+    assert plots.moment_errors(table, ax=ax) is ax
+    with pytest.raises(TypeError, match="axes"):
+        plots.moment_errors(table, ax=3)

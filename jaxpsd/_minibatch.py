@@ -5,7 +5,8 @@ still have mean zero under the target, and discrepancies, tests and moments hold
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxpsd._blocks import block_length, map_over_blocks
 from jaxpsd._checks import check_key, check_positive_integer, check_samples, positions_of, with_note
+from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws
 from jaxpsd._score import check_finite_draws
 from jaxpsd._types import LogDensityFn, PyTree
@@ -83,23 +85,33 @@ def minibatch_score(
     num_observations = np.shape(leaves[0])[0]
     data = jax.tree.map(jnp.asarray, data)
 
-    def score(key: PRNGKeyArray, position: PyTree) -> PyTree:
-        chosen = jax.random.randint(key, (batch_size,), 0, num_observations)
-        batch = jax.tree.map(lambda leaf: leaf[chosen], data)
-
-        def estimate(position: PyTree) -> Any:
-            likelihood = with_note(log_likelihood, "log_likelihood")(position, batch)
-            return with_note(log_prior, "log_prior")(position) + num_observations / batch_size * likelihood
-
-        return jax.grad(estimate)(position)
-
     observation = sum(leaf.itemsize * max(1, leaf.size // num_observations) for leaf in jax.tree.leaves(data))
-    length = block_length(draws.num_draws, 8 * batch_size * observation)
-
-    def all_scores(positions: PyTree) -> PyTree:
-        keys = jax.random.split(rng_key, draws.num_draws)
-        return map_over_blocks(lambda block: jax.vmap(score)(*block), (keys, positions), length)
-
-    scores = jax.jit(all_scores)(draws.positions)
+    sizes = _Sizes(num_observations, batch_size, block_length(draws.num_draws, 8 * batch_size * observation))
+    program = compiled(partial(_build, sizes), (_build, sizes), log_prior, log_likelihood)
+    scores = program(rng_key, data, draws.positions)
     check_finite_draws(draws, scores)
     return Draws(scores, draws.num_chains, draws.labels).like(positions_of(samples))
+
+
+class _Sizes(NamedTuple):
+    num_observations: int
+    batch_size: int
+    block_length: int
+
+
+def _build(
+    sizes: _Sizes, log_prior: LogDensityFn, log_likelihood: Callable[[PyTree, PyTree], Any]
+) -> Callable[..., PyTree]:
+    log_prior, log_likelihood = with_note(log_prior, "log_prior"), with_note(log_likelihood, "log_likelihood")
+
+    def program(rng_key: PRNGKeyArray, data: PyTree, positions: PyTree) -> PyTree:
+        def score(key: PRNGKeyArray, position: PyTree) -> PyTree:
+            chosen = jax.random.randint(key, (sizes.batch_size,), 0, sizes.num_observations)
+            batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+            factor = sizes.num_observations / sizes.batch_size
+            return jax.grad(lambda at: log_prior(at) + factor * log_likelihood(at, batch))(position)
+
+        keys = jax.random.split(rng_key, jax.tree.leaves(positions)[0].shape[0])
+        return map_over_blocks(lambda block: jax.vmap(score)(*block), (keys, positions), sizes.block_length)
+
+    return program

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     with jax.enable_x64(options.float64 or jax.config.read("jax_enable_x64")), warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
         warnings.showwarning = _show_warning
         try:
             code = options.run(options)

@@ -1,5 +1,6 @@
 """Settings and fixtures for all tests."""
 
+import os
 from pathlib import Path
 
 import jax
@@ -10,8 +11,18 @@ import pytest
 DATA = Path(__file__).parent / "data"
 
 
-# Broadcasting by accident is an error.
-jax.config.update("jax_numpy_rank_promotion", "raise")
+# Most of the time goes into compiling programs that run once: they need not be fast. The scheduled workflow sets the
+# variable to 0, and runs what users run.
+fast_compilation = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
+jax.config.update("jax_disable_most_optimizations", fast_compilation)
+
+
+@pytest.fixture(autouse=True)
+def _no_broadcasting_by_accident(request):
+    """Broadcasting is an error, but where other libraries take part."""
+    others = request.module.__name__.removeprefix("tests.") in ("test_numpyro", "test_blackjax")
+    with jax.numpy_rank_promotion("allow" if others else "raise"):
+        yield
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_mean_field_draws_are_corrected_to_those_of_nuts(data):
     logdensity, samples = jaxpsd.from_numpyro_svi(KEY, svi, fit, *data, num_samples=4000)
     mean = jaxpsd.corrected_expectation(lambda p: p["beta"], logdensity, samples).value
     square = jaxpsd.corrected_expectation(lambda p: (p["beta"] - mean) ** 2, logdensity, samples).value
-    _, right = jaxpsd.from_numpyro(run(regression, *data, num_samples=2000))
+    _, right = jaxpsd.from_numpyro(run(regression, *data, num_samples=5000))
     truth = np.std(right.positions["beta"], axis=0)
     uncorrected = np.std(samples.positions["beta"], axis=0)
     assert (uncorrected < 0.5 * truth).all()

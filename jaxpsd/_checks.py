@@ -81,7 +81,8 @@ def _check_draws(draws: Draws, name: str) -> Draws:
         raise ValueError(f"`{name}` has {flat.num_draws} draws, which are not {draws.num_chains!r} chains.")
     if draws.labels is not None and len(draws.labels) != flat.dim:
         raise ValueError(f"`{name}` has {flat.dim} coordinates and {len(draws.labels)} labels.")
-    return Draws(flat.positions, draws.num_chains, draws.labels)
+    same = all(a is b for a, b in zip(*map(jax.tree.leaves, (flat.positions, draws.positions)), strict=True))
+    return draws if same else Draws(flat.positions, draws.num_chains, draws.labels)
 
 
 def _leaf_name(name: str, path: tuple) -> str:

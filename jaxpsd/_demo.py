@@ -22,7 +22,8 @@ from jaxpsd._types import LogDensityFn
 STEP_SIZES = (5e-2, 1e-2, 5e-3, 1e-3, 5e-4, 1e-4, 5e-5, 1e-5)
 ORDERS = (1, 2, 3, 4)
 
-_NUM_OBSERVATIONS, _BATCH, _NUM_CHAINS = 100, 10, 10
+NUM_CHAINS = 10
+_NUM_OBSERVATIONS, _BATCH = 100, 10
 # Variances of the two prior means and of an observation; and every how many-th draw is kept.
 _PRIOR_VARIANCES, _VARIANCE, _THIN = (10.0, 1.0), 2.0, 5
 
@@ -49,13 +50,15 @@ class Demo(NamedTuple):
     report: Report
 
 
-def run_demo(rng_key: PRNGKeyArray, num_draws: int, order: int, *, progress: bool) -> Demo:
+def run_demo(
+    rng_key: PRNGKeyArray, num_draws: int, order: int, *, progress: bool, num_chains: int = NUM_CHAINS
+) -> Demo:
     """Sample at each step size, rank, and report on the best."""
     data_key, sample_key, rank_key, report_key = jax.random.split(rng_key, 4)
     data = observations(data_key)
     samples = sample_grid(
         sample_key,
-        lambda key, step_size: _chains(jax.random.split(key, _NUM_CHAINS), jnp.asarray(step_size), data, num_draws),
+        lambda key, step_size: _chains(jax.random.split(key, num_chains), jnp.asarray(step_size), data, num_draws),
         STEP_SIZES,
         progress=progress,
     )

@@ -268,8 +268,10 @@ def _in_units_of_the_largest(form: _WeightedFeatures, draws: Draws) -> _Weighted
         return values.max(axis=1)
 
     working_bytes = 4 * form.locations.size * draws.dtype.itemsize
-    peaks = map_over_blocks(largest, draws.positions, block_length(draws.num_draws, working_bytes))
-    return replace(form, log_unit=peaks.max())
+    # The unit cancels from the discrepancy, and so from its derivative.
+    positions = jax.lax.stop_gradient(draws.positions)
+    peaks = map_over_blocks(largest, positions, block_length(draws.num_draws, working_bytes))
+    return replace(form, log_unit=jax.lax.stop_gradient(peaks.max()))
 
 
 def _log_value(

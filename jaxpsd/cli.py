@@ -151,7 +151,7 @@ def _rank(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from jaxpsd._demo import draw_figures, run_demo
+    from jaxpsd._demo import NUM_CHAINS, draw_figures, run_demo
 
     demo = run_demo(jax.random.key(options.seed), options.draws, options.order, progress=not options.json)
     ranking, report = demo.rankings[options.order], demo.report
@@ -159,9 +159,9 @@ def _demo(options: argparse.Namespace) -> int:
         print(json.dumps({"rank": ranking.to_dict(), "report": report.to_dict()}, indent=2))
         return _SOUND
     print(
-        "Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: 10 chains for each step size,\n"
-        f"{options.draws:,} steps kept of each, every fifth looked at. Step sizes, ranked by the polynomial Stein\n"
-        f"discrepancy (PSD) of order {options.order} of a chain:\n"
+        f"Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: {NUM_CHAINS} chains for each\n"
+        f"step size, {options.draws:,} steps kept of each, every fifth looked at. Step sizes, ranked by the\n"
+        f"polynomial Stein discrepancy (PSD) of order {options.order} of a chain:\n"
     )
     print(ranking)
     print(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")

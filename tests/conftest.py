@@ -1,5 +1,6 @@
 """Settings and fixtures for all tests."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -15,6 +16,18 @@ DATA = Path(__file__).parent / "data"
 # variable to 0, and runs what users run.
 fast_compilation = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
 jax.config.update("jax_disable_most_optimizations", fast_compilation)
+
+
+# Compiled programs are kept as long as the process lives, and the system maps only so many pieces of code.
+_TESTS_BETWEEN_CLEARING = 100
+_tests_run = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _not_too_many_programs():
+    yield
+    if next(_tests_run) % _TESTS_BETWEEN_CLEARING == 0:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)

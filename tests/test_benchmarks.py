@@ -13,7 +13,7 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if not
 
 
 # These take longest to compile, and are run on a schedule.
-LONG = ("level", "precision", "speed_tests")
+LONG = ("baselines", "explain", "level", "precision", "speed_baselines", "speed_tests")
 
 
 @pytest.mark.parametrize(

@@ -96,38 +96,53 @@ def test_warnings_are_short(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("jaxpsd: warning: 5 of 2,000 draws")
 
 
+@pytest.fixture(scope="module")
+def short_demo():
+    """Two step sizes, one order, few draws."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_demo, "STEP_SIZES", (5e-2, 5e-3))
+        patch.setattr(_demo, "ORDERS", (2,))
+        yield _demo.run_demo(jax.random.key(0), 2000, 2, progress=True)
+
+
 @pytest.fixture
-def short_demo(monkeypatch):
+def _demo_is_known(short_demo, monkeypatch):
+    monkeypatch.setattr(_demo, "run_demo", lambda *args, **options: short_demo)
     monkeypatch.setattr(_demo, "STEP_SIZES", (5e-2, 5e-3))
-    monkeypatch.setattr(_demo, "ORDERS", (2,))
 
 
-@pytest.mark.usefixtures("short_demo")
+@pytest.mark.usefixtures("_demo_is_known")
 def test_the_demo_ranks_reports_and_draws(tmp_path, capsys):
-    assert main(["demo", "--draws", "2000", "--folder", str(tmp_path / "figures")]) == 0
-    captured = capsys.readouterr()
-    assert "The step size to use: 0.005." in captured.out
-    assert "What to do next" in captured.out
-    assert "2/2" in captured.err
+    assert main(["demo", "--folder", str(tmp_path / "figures")]) == 0
+    printed = capsys.readouterr().out
+    assert "The step size to use: 0.005." in printed
+    assert "What to do next" in printed
     written = {path.name for path in (tmp_path / "figures").iterdir()}
     assert written == {"step_sizes.png", "draws.png", "best_step_size.png"}
 
 
-@pytest.mark.usefixtures("short_demo")
+@pytest.mark.usefixtures("_demo_is_known")
 def test_the_demo_does_without_matplotlib(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--draws", "500"]) == 0
+    assert main(["demo"]) == 0
     assert "pip install 'jaxpsd[plots]'" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("short_demo")
+@pytest.mark.usefixtures("_demo_is_known")
 def test_the_demo_speaks_json(capsys):
-    with jax.enable_x64(True):
-        assert main(["demo", "--draws", "500", "--json"]) == 0
+    assert main(["demo", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["label"] for row in found["rank"]["ranking"]] == [0.005, 0.05]
+
+
+@pytest.mark.slow
+def test_the_demo_runs_as_it_is(tmp_path, capsys):
+    assert main(["demo", "--folder", str(tmp_path), "--float64"]) == 0
+    captured = capsys.readouterr()
+    assert "The step size to use: 0.005." in captured.out
+    assert "8/8" in captured.err
 
 
 def test_the_package_is_a_program():

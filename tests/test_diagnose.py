@@ -136,6 +136,7 @@ def test_scores_weights_and_pytrees_will_do():
     assert weighted.moments.names == ("mu", "tau")
 
 
+@pytest.mark.slow
 def test_many_coordinates_are_looked_at_one_by_one():
     x = normal(3, (4500, 70)).at[:, 5].multiply(1.3)
     report = jaxpsd.diagnose(KEY, -x, x, num_replicates=100)

@@ -10,7 +10,7 @@ from jaxpsd import stein_operator
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-DIMS_AND_ORDERS = [(1, 1), (1, 6), (2, 5), (3, 3), (4, 2), (5, 1), (6, 6)]
+DIMS_AND_ORDERS = [(1, 1), (1, 6), (2, 5), (3, 3), (4, 2), (5, 1), pytest.param(6, 6, marks=pytest.mark.slow)]
 
 
 def draws_and_scores(dim, n=7):

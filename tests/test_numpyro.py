@@ -94,6 +94,7 @@ def test_right_draws_pass_and_wrong_ones_fail(constrained_run):
     assert table.labels[0] == "log scale²"
 
 
+@pytest.mark.slow
 def test_eight_schools_by_nuts_pass_and_by_a_mean_field_fail():
     logdensity, samples = jaxpsd.from_numpyro(run(eight_schools, EFFECTS, target_accept_prob=0.95))
     assert "theta" not in samples.positions
@@ -107,7 +108,14 @@ def test_eight_schools_by_nuts_pass_and_by_a_mean_field_fail():
     assert any(word in report.verdict for word in ("standard deviation of", "correlation of"))
 
 
-@pytest.mark.parametrize("guide_of", [AutoNormal, AutoMultivariateNormal, AutoLaplaceApproximation])
+@pytest.mark.parametrize(
+    "guide_of",
+    [
+        AutoNormal,
+        pytest.param(AutoMultivariateNormal, marks=pytest.mark.slow),
+        pytest.param(AutoLaplaceApproximation, marks=pytest.mark.slow),
+    ],
+)
 def test_a_correlated_regression_is_told_from_its_mean_field(guide_of, data):
     svi = SVI(regression, guide_of(regression), numpyro.optim.Adam(0.02), Trace_ELBO(num_particles=10))
     fit = svi.run(KEY, 3000, *data, progress_bar=False)
@@ -122,6 +130,7 @@ def test_a_correlated_regression_is_told_from_its_mean_field(guide_of, data):
         np.testing.assert_allclose(ratio, 1, atol=0.15)
 
 
+@pytest.mark.slow
 def test_mean_field_draws_are_corrected_to_those_of_nuts(data):
     svi = SVI(regression, AutoNormal(regression), numpyro.optim.Adam(0.02), Trace_ELBO(num_particles=10))
     fit = svi.run(KEY, 3000, *data, progress_bar=False)

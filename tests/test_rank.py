@@ -94,11 +94,11 @@ def test_features_and_pairs_give_the_same_replicates():
 
 def test_sets_of_equal_length_are_computed_together_as_if_alone(monkeypatch):
     sets = {k: normal(k, (200, 2)) for k in range(5)}
-    rank = lambda: jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, method="rademacher", num_replicates=30)  # noqa: E731
-    one_by_one = rank()
+    options = {"method": "rademacher", "num_replicates": 30}
+    one_by_one = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, **options)
     monkeypatch.setattr(_rank, "_sets_at_once", lambda: 2)
-    jax.clear_caches()
-    together = rank()
+    # Another size of blocks, so that it is compiled again.
+    together = jaxpsd.rank(KEY, jaxpsd.PSD(2, block_size=150), logdensity, sets, **options)
     assert one_by_one.labels == together.labels
     np.testing.assert_allclose(one_by_one.replicates, together.replicates, rtol=1e-4)
 

@@ -1,0 +1,36 @@
+"""Tables and shares as the report prints them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import scipy.stats
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")
+MARKERS = "osD^vXP*<"
+
+
+def interval(share: float, repeats: int) -> tuple[float, float]:
+    """Where the probability lies, by Clopper and Pearson."""
+    count = round(share * repeats)
+    low = scipy.stats.beta.ppf(0.025, count, repeats - count + 1) if count > 0 else 0.0
+    high = scipy.stats.beta.ppf(0.975, count + 1, repeats - count) if count < repeats else 1.0
+    return float(low), float(high)
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same keys as a table."""
+
+    def cell(value: Any) -> str:
+        if value is None:
+            return ""
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+    titles = list(rows[0])
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    lines += ["| " + " | ".join(cell(row.get(title)) for title in titles) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def verdict(holds: bool) -> str:
+    return "holds" if holds else "**does not hold**"

@@ -1,0 +1,104 @@
+"""Time of a discrepancy against the number of draws (Figure 4), and beyond: PSD to 10⁷ draws, and to 1,000 dimensions."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+
+import jaxpsd
+from benchmarks._harness import best_time
+from benchmarks.paper._experiment import Experiment, Pieces
+from benchmarks.paper._text import COLOURS, MARKERS, interval, markdown, verdict
+from benchmarks.power import widened
+
+DIM = 10
+DISCREPANCIES: dict[str, jaxpsd.Discrepancy] = {
+    **{f"PSD r = {order}": jaxpsd.PSD(order) for order in (1, 2, 3, 4)},
+    "RFSD": jaxpsd.RFSD(),
+    "IMQ KSD": jaxpsd.KSD(),
+}
+COUNTS, MANY = (100, 300, 1000, 3000, 10_000), (100_000, 1_000_000, 10_000_000)
+DIMENSIONS = (50, 100, 200, 500, 1000)
+
+
+def seconds(n: int, dim: int, names: tuple[str, ...]) -> dict[str, float]:
+    """Of a compiled call on given scores, all in one process, so that ratios can be trusted."""
+    x = jax.random.normal(jax.random.key(0), (n, dim))
+    return {
+        name: best_time(partial(jax.jit(lambda x, d=DISCREPANCIES[name]: d(-x, x)), x), seconds=0.3) for name in names
+    }
+
+
+def power(dim: int, repeats: int) -> dict[str, float]:
+    """Variance case, order 2, n = 1000: share of rejections."""
+    draw = widened(1.7)
+
+    def once(key: jax.Array) -> jax.Array:
+        draws, sign = jax.random.split(key)
+        x = draw(draws, 1000, dim)
+        return jaxpsd.gof_test(sign, jaxpsd.PSD(2), -x, x, method="rademacher", num_replicates=500).p_value
+
+    keys = jax.random.split(jax.random.key(dim), repeats)
+    p = np.asarray(jax.jit(partial(jax.lax.map, once))(keys))
+    return {"share": float((p <= 0.05).mean()), "repeats": repeats}
+
+
+def pieces(smoke: bool) -> Pieces:
+    if smoke:
+        return {
+            "n = 100": partial(seconds, 100, DIM, ("PSD r = 1",)),
+            "mixture": partial(seconds, 60, 2, ("RFSD",)),
+            "d = 5": partial(power, 5, 2),
+        }
+    cheap = ("PSD r = 1", "PSD r = 2")
+    found: dict[str, Any] = {f"n = {n}": partial(seconds, n, DIM, tuple(DISCREPANCIES)) for n in COUNTS}
+    found |= {f"n = {n}": partial(seconds, n, DIM, cheap) for n in MANY}
+    found["mixture"] = partial(seconds, 2000, 2, tuple(DISCREPANCIES))
+    return found | {f"d = {dim}": partial(power, dim, 100) for dim in DIMENSIONS}
+
+
+def render(results: Mapping[str, Any]) -> str:
+    times = {int(name.removeprefix("n = ")): row for name, row in results.items() if name.startswith("n = ")}
+    names = sorted({name for row in times.values() for name in row}, key=list(DISCREPANCIES).index)
+    rows = [
+        {"n": f"{n:,}", **{name: None if name not in row else f"{1e3 * row[name]:.3g}" for name in names}}
+        for n, row in times.items()
+    ]
+    lines = ["Milliseconds of a compiled call, d = 10:", "", markdown(rows)]
+    mixture = results["mixture"]
+    if {"PSD r = 2", "IMQ KSD", "RFSD"} <= set(mixture):
+        to_ksd, to_rfsd = (mixture[name] / mixture["PSD r = 2"] for name in ("IMQ KSD", "RFSD"))
+        lines.append(
+            f"- *About 70 times faster than KSD and 7 times than RFSD* in the SGLD example (2,000 draws, d = 2, order 2): ours "
+            f"{to_ksd:.0f} and {to_rfsd:.0f} times. {verdict(to_ksd > 30 and to_rfsd > 4)[0].upper()}"
+            f"{verdict(to_ksd > 30 and to_rfsd > 4)[1:]}, with a KSD that is itself faster than the one of the paper."
+        )
+    if 10_000_000 in times:
+        slope = np.log(times[10_000_000]["PSD r = 2"] / times[100_000]["PSD r = 2"]) / np.log(100)
+        lines.append(f"- From 10⁵ to 10⁷ draws the time of order 2 grows with the power {slope:.2f} of n.")
+    shares = {int(name.removeprefix("d = ")): row for name, row in results.items() if name.startswith("d = ")}
+    text = ", ".join(
+        "{}: {:.2f} ({:.2f} … {:.2f})".format(dim, row["share"], *interval(row["share"], row["repeats"]))
+        for dim, row in shares.items()
+    )
+    lines.append(f"- Power of order 2 against one variance of 1.7 among d, n = 1000: {text}.")
+    return "\n".join(lines) + "\n"
+
+
+def draw(results: Mapping[str, Any]) -> Figure:
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    ax = figure.subplots()
+    times = {int(name.removeprefix("n = ")): row for name, row in results.items() if name.startswith("n = ")}
+    for k, name in enumerate(DISCREPANCIES):
+        points = [(n, row[name]) for n, row in times.items() if name in row]
+        if points:
+            ax.plot(*zip(*points, strict=True), color=COLOURS[k], marker=MARKERS[k], markersize=4, label=name)
+    ax.set(xscale="log", yscale="log", xlabel="n", ylabel="seconds")
+    ax.legend()
+    return figure
+
+
+EXPERIMENT = Experiment("runtime", "Time (Figure 4), and larger n and d", pieces, render, draw)

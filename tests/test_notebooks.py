@@ -1,0 +1,28 @@
+"""Every notebook runs from top to bottom, and is committed with what it shows."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(os.environ, "MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_it_shows_is_committed(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    kinds = {kind for cell in cells for output in cell.outputs for kind in getattr(output, "data", {})}
+    assert "image/png" in kinds
+    assert all(cell.execution_count is not None for cell in cells)
+    assert not any(output.output_type == "error" for cell in cells for output in cell.outputs)

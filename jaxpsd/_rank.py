@@ -306,7 +306,7 @@ def sample_grid(
     values = list(grid)
     if not values or len(set(values)) < len(values):
         raise ValueError(f"`grid` must be values that differ from each other, and at least one; got {values!r}.")
-    from tqdm.auto import tqdm  # Not needed by most, and slow to import.
+    from tqdm import tqdm  # Not needed by most, and slow to import.
 
     draws = {}
     bar = tqdm(values, disable=not progress, desc="sampling")

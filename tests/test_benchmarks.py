@@ -27,6 +27,23 @@ def test_the_benchmark_runs(script):
     assert done.returncode == 0, done.stderr
 
 
+# The paper's experiments; those that compile in seconds, and the others.
+QUICK = ("kanagawa", "rosenbrock", "runtime", "transforms")
+PAPER = sorted(
+    [*QUICK, "gof", "gof_asymptotic", "logistic_big", "logistic_sparse", "mean_shift", "rbm", "sgld"],
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PAPER]
+)
+def test_the_experiment_runs(name):
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    command = [sys.executable, "-m", "benchmarks.paper", name, "--smoke"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_its_results_are_committed(script):
     result = json.loads((ROOT / "benchmarks" / "results" / f"{script}.json").read_text())

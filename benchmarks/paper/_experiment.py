@@ -1,4 +1,4 @@
-"""What the experiments share: pieces of work that survive an interruption, and results that say where they come from."""
+"""What the experiments share: pieces of work that survive an interruption, and where results come from."""
 
 import json
 import time

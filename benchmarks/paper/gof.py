@@ -1,6 +1,7 @@
 """Goodness of fit (Figure 1 and its asymptotic counterpart): share of rejections at the 5% level.
 
-The target is normal; the draws are right, have one variance of 1.7, or the tails of a Student-t or a Laplace distribution.
+The target is normal; the draws are right, have one variance of 1.7, or the tails of a Student-t or a Laplace
+distribution.
 """
 
 from collections.abc import Callable, Mapping
@@ -154,7 +155,8 @@ def render_bootstrap(results: Mapping[str, Any]) -> str:
     ]
     only = least["PSD r = 4"] > 0.95 and max(least[name] for name in others) < 0.95
     lines += [
-        f"- *PSD r = 4 is the only method with power about 1 on Student-t and Laplace for every d*: {verdict(only)}. Least "
+        f"- *PSD r = 4 is the only method with power about 1 on Student-t and Laplace for every d*: "
+        f"{verdict(only)}. Least "
         f"power over both cases and all d: {', '.join(f'{name} {share:.2f}' for name, share in least.items())}. The "
         "adaptive test, which is not in the paper, keeps it without an order to choose.",
     ]
@@ -167,7 +169,8 @@ def render_bootstrap(results: Mapping[str, Any]) -> str:
             f"{', '.join(f'{name} {ratio:.1f}' for name, ratio in ratios.items())}."
         )
     lines.append(
-        "- Levels whose 95% interval leaves out 5%: " + ("none." if not beyond else "; ".join(beyond) + ". RFSD keeps its "
+        "- Levels whose 95% interval leaves out 5%: " + ("none." if not beyond else "; ".join(beyond) + ". RFSD "
+        "keeps its "
         "nominal 5% where the published code lowers it, and is conservative at large d; order 4 in one dimension has "
         "heavy-tailed features.")
     )  # fmt: skip
@@ -178,7 +181,8 @@ def render_asymptotic(results: Mapping[str, Any]) -> str:
     found = _collected(results)
     return (
         "U-statistic, 3,000 draws, the limiting distribution from the covariance of the draws under test; 200 repeats. "
-        "Orders with up to 300 monomials: beyond, the spectrum of each of the repeats takes too long for a study, and the "
+        "Orders with up to 300 monomials: beyond, the spectrum of each of the repeats takes too long for a study, "
+        "and the "
         "bootstrap is the better choice.\n\n" + _table(found)
     )
 

@@ -48,9 +48,11 @@ def render(results: Mapping[str, Any]) -> str:
     stays = all(abs(row["Euclidean distance"] - LIMIT) < 1.5 for row in rows[-5:]) and last["PSD r = 2"] > 1
     return (
         f"{markdown(rows[:: max(1, len(rows) // 8)])}\n"
-        f"- *IMQ KSD goes to zero*: {verdict(falls)} ({first['IMQ KSD']:.2f} at n = {first['n']}, {last['IMQ KSD']:.3f} at "
+        f"- *IMQ KSD goes to zero*: {verdict(falls)} ({first['IMQ KSD']:.2f} at n = {first['n']}, "
+        f"{last['IMQ KSD']:.3f} at "
         f"n = {last['n']:,}).\n"
-        f"- *PSD r = 2 stays, and tracks the distance of moments* (limit √3 = {LIMIT:.2f}): {verdict(stays)}; correlation of "
+        f"- *PSD r = 2 stays, and tracks the distance of moments* (limit √3 = {LIMIT:.2f}): {verdict(stays)}; "
+        "correlation of "
         f"the logarithms {correlation[0, 1]:.2f}. The moment-controlling KSD stays too, at quadratic cost.\n"
     )
 

@@ -1,8 +1,8 @@
 """Logistic regression by the unadjusted Langevin algorithm at nine step sizes (Tables 2 and 3).
 
-With a sparsity prior (100 observations, 20 coefficients of which three are not zero) and with many data (10⁴ observations, five
-coefficients); and with correlated covariates, with and without interactions. The sampler is BlackJAX's SGLD with all data, whose
-step size is half of the usual one; the gold standard a long run of its NUTS.
+With a sparsity prior (100 observations, 20 coefficients of which three are not zero) and with many data (10⁴
+observations, five coefficients); and with correlated covariates, with and without interactions. The sampler is
+BlackJAX's SGLD with all data, whose step size is half of the usual one; the gold standard a long run of its NUTS.
 """
 
 from collections.abc import Callable, Mapping
@@ -179,7 +179,8 @@ def _render(results: Mapping[str, Any], *, table: str) -> str:
             choices += [
                 {
                     "covariates": name.removeprefix("covariates "), "": f"order {order}{suffix}",
-                    "PSD chooses": _chosen(part[f"PSD {order}{suffix}"]), "least Euclidean error": _chosen(part[f"Eucl {order}{suffix}"]),
+                    "PSD chooses": _chosen(part[f"PSD {order}{suffix}"]),
+                    "least Euclidean error": _chosen(part[f"Eucl {order}{suffix}"]),
                 }
                 for order in orders
             ]  # fmt: skip
@@ -191,9 +192,12 @@ def _render(results: Mapping[str, Any], *, table: str) -> str:
     near = sum(abs(STEP_SIZES.index(a) - STEP_SIZES.index(b)) <= 1 for a, b in agree)
     independent = all(_chosen(first[f"PSD {order}"]) == _chosen(first[f"Eucl {order}"]) for order in high)
     return (
-        f"Medians over {RUNS} runs of {STEPS:,} steps, over the maximum of each column ({table}, independent covariates):\n\n{markdown(rows)}\n"
-        f"- *PSD r ≥ 2 chooses the step size with the least Euclidean error* (independent covariates): {verdict(independent)}. Over all "
-        f"covariates and orders 2 to 4: the same in {same} of {len(agree)} cases, at most a grid point apart in {near}.\n"
+        f"Medians over {RUNS} runs of {STEPS:,} steps, over the maximum of each column ({table}, independent "
+        f"covariates):\n\n{markdown(rows)}\n"
+        f"- *PSD r ≥ 2 chooses the step size with the least Euclidean error* (independent covariates): "
+        f"{verdict(independent)}. Over all "
+        f"covariates and orders 2 to 4: the same in {same} of {len(agree)} cases, at most a grid point apart in "
+        f"{near}.\n"
         f"- KSD chooses {_chosen(first['KSD']):g}, order 1 {_chosen(first['PSD 1']):g}.\n\n{markdown(choices)}"
     )
 

@@ -75,8 +75,10 @@ def render(results: Mapping[str, Any]) -> str:
         f"μ = {MEAN:g}, b = {RIGHT:g}; wrong b = {WRONG:g}. Exact draws.\n\n"
         f"{markdown([{key: row.get(key) for key in keys} for row in rows])}\n"
         f"- *All discrepancies go to zero for the right b*: {verdict(to_zero)}.\n"
-        f"- *With the wrong b, PSD r = 1 does not go to zero* (paper): {verdict(not first_vanishes)}. For exact draws of the "
-        f"altered density x₂ − x₁² has mean zero given x₁, so that both equations of order 1 hold whatever b is: PSD r = 1 is "
+        f"- *With the wrong b, PSD r = 1 does not go to zero* (paper): {verdict(not first_vanishes)}. For exact "
+        "draws of the "
+        f"altered density x₂ − x₁² has mean zero given x₁, so that both equations of order 1 hold whatever b is: "
+        "PSD r = 1 is "
         f"{wrong[-1]['PSD r = 1']:.4f} at n = 10⁷. Order 2 sees the error ({wrong[-1]['PSD r = 2']:.2f}).\n"
     )
 

@@ -1,4 +1,4 @@
-"""Time of a discrepancy against the number of draws (Figure 4), and beyond: PSD to 10⁷ draws, and to 1,000 dimensions."""
+"""Time of a discrepancy against the number of draws (Figure 4); PSD to 10⁷ draws, and to 1,000 dimensions."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -72,7 +72,8 @@ def render(results: Mapping[str, Any]) -> str:
     if {"PSD r = 2", "IMQ KSD", "RFSD"} <= set(mixture):
         to_ksd, to_rfsd = (mixture[name] / mixture["PSD r = 2"] for name in ("IMQ KSD", "RFSD"))
         lines.append(
-            f"- *About 70 times faster than KSD and 7 times than RFSD* in the SGLD example (2,000 draws, d = 2, order 2): ours "
+            f"- *About 70 times faster than KSD and 7 times than RFSD* in the SGLD example (2,000 draws, d = 2, "
+            "order 2): ours "
             f"{to_ksd:.0f} and {to_rfsd:.0f} times. {verdict(to_ksd > 30 and to_rfsd > 4)[0].upper()}"
             f"{verdict(to_ksd > 30 and to_rfsd > 4)[1:]}, with a KSD that is itself faster than the one of the paper."
         )

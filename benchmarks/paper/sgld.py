@@ -1,7 +1,7 @@
 """Step size of stochastic-gradient Langevin dynamics (Figures 2 and 3), with and without interactions.
 
-Welling and Teh's mixture posterior; BlackJAX's sampler, over mini-batches that partition the data in every sweep. BlackJAX moves by
-ε∇ + √(2ε) noise, so that its step size is half of the paper's.
+Welling and Teh's mixture posterior; BlackJAX's sampler, over mini-batches that partition the data in every sweep.
+BlackJAX moves by ε∇ + √(2ε) noise, so that its step size is half of the paper's.
 """
 
 from collections.abc import Mapping
@@ -131,12 +131,15 @@ def render(results: Mapping[str, Any]) -> str:
         for size in first["rejected"]["auto"]
     ]  # fmt: skip
     return (
-        f"Step size chosen: the median over {CHAINS} chains ({KEPT:,} draws after as many of burn-in, every fifth) is least.\n\n"
+        f"Step size chosen: the median over {CHAINS} chains ({KEPT:,} draws after as many of burn-in, every "
+        "fifth) is least.\n\n"
         f"{markdown(rows)}\n"
         f"- *PSD r = 2, 3, 4 and IMQ KSD choose ε = 5e-3*: {verdict(agree)}, for {len(results)} simulated data sets.\n"
         f"- *Nearly the same without interactions*: {verdict(alike)} for the choice, orders 2 to 4.\n"
-        f"- MALA accepted {first['accepted']:.0%} of its proposals; PSD r = 2 of its draws is {first['mala']['PSD r = 2']:.2f}.\n\n"
-        "Beyond the paper, what tests of order 2 say of single chains (data set 0): one that takes draws as independent rejects "
+        f"- MALA accepted {first['accepted']:.0%} of its proposals; PSD r = 2 of its draws is "
+        f"{first['mala']['PSD r = 2']:.2f}.\n\n"
+        "Beyond the paper, what tests of order 2 say of single chains (data set 0): one that takes draws as "
+        "independent rejects "
         f"nearly all of them, an honest one those whose bias shows in 2,000 draws.\n\n{markdown(levels)}"
     )
 
@@ -158,7 +161,7 @@ def draw(results: Mapping[str, Any]) -> Figure:
         ax.set(xlim=(-2, 3), ylim=(-3, 3), xlabel="θ₁", ylabel="θ₂")
     first = next(iter(results.values()))["medians"]
     for ax, names in zip(
-        below.subplots(1, 2), (list(METHODS)[:4] + ["IMQ KSD", "RFSD"], list(METHODS)[1:7]), strict=True
+        below.subplots(1, 2), ([*list(METHODS)[:4], "IMQ KSD", "RFSD"], list(METHODS)[1:7]), strict=True
     ):
         for k, name in enumerate(names):
             sizes, values = [float(size) for size in first[name]], np.array(list(first[name].values()))

@@ -1,4 +1,4 @@
-"""Transforms: for a Gaussian target the discrepancy is zero exactly when moments match, in any coordinates; power is not the same."""
+"""For a Gaussian target the discrepancy is zero exactly when moments match, in any coordinates; power differs."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -16,7 +16,7 @@ TRANSFORMS = ("none", "center", "standardize", "whiten")
 
 
 def exact(seed: int) -> dict[str, float]:
-    """√V of draws whose means and covariances are exactly those of the target, and off by a little, in each of many coordinates."""
+    """√V of draws whose means and covariances are exactly those of the target, and of draws that are too wide."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(seed)
         dim, n = 4, 200
@@ -40,7 +40,7 @@ def exact(seed: int) -> dict[str, float]:
 
 
 def power(name: str, repeats: int) -> float:
-    """A correlated target on scales 1, 10 and 0.1, and draws with its margins' conditional variances: its mean field."""
+    """A correlated target on scales 1, 10 and 0.1, and draws with its conditional variances: its mean field."""
     scales = np.array([1.0, 10.0, 0.1])
     correlation = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
     precision = np.linalg.inv(correlation * np.outer(scales, scales))
@@ -81,7 +81,8 @@ def render(results: Mapping[str, Any]) -> str:
     return (
         f"Order 2, double precision, ten random Gaussian targets in four dimensions:\n\n{markdown(rows)}\n"
         "- *Zero exactly when moments match, in any coordinates*: holds to rounding.\n"
-        f"- Power against the mean-field approximation of a target on scales 1, 10 and 0.1 with correlations ½, 300 draws: "
+        f"- Power against the mean-field approximation of a target on scales 1, 10 and 0.1 with correlations ½, "
+        "300 draws: "
         f"{text}.\n"
     )
 

@@ -243,15 +243,19 @@ def _deviations(draws: jaxpsd.Draws) -> np.ndarray:
 def run(smoke: bool) -> dict[str, Any]:
     warnings.simplefilter("ignore", jaxpsd.DependentDrawsWarning)
     warnings.simplefilter("ignore", jaxpsd.CorrectionWarning)
-    many = 2 if smoke else 300
-    return {
-        "moments": moments(many, 2000, 5, (0.0,) if smoke else (0.0, 0.5, 0.9)),
-        "implied_errors": implied_errors(many, 2000),
-        "detectable": detectable(many, 1000 if smoke else 4000, (2,) if smoke else (2, 5, 20)),
-        "rankings": rankings(many, 2000, 3),
-        "step_sizes": step_sizes(1 if smoke else 4, 300 if smoke else 10_000),
-        "mean_field": mean_field(100 if smoke else 5000, 100 if smoke else 10_000),
-    }
+    many = 2 if smoke else 200
+    result = {}
+    for name, part in {
+        "moments": lambda: moments(many, 2000, 5, (0.0,) if smoke else (0.0, 0.5, 0.9)),
+        "implied_errors": lambda: implied_errors(many, 2000),
+        "detectable": lambda: detectable(many, 1000 if smoke else 2000, (2,) if smoke else (2, 5, 10)),
+        "rankings": lambda: rankings(many, 2000, 3),
+        "step_sizes": lambda: step_sizes(1 if smoke else 4, 300 if smoke else 10_000),
+        "mean_field": lambda: mean_field(100 if smoke else 5000, 100 if smoke else 10_000),
+    }.items():
+        result[name] = part()
+        print(name, result[name], flush=True)
+    return result
 
 
 def render(result: dict[str, Any]) -> str:

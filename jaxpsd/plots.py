@@ -168,7 +168,7 @@ def second_moments(table: MomentTable, *, ax: Axes | None = None) -> Axes:
     else:
         ax.set_xlabel("coordinate")
         ax.set_ylabel("coordinate")
-    if dim <= 10:
+    if dim <= 6:
         for i, j in np.ndindex(dim, dim):
             shade = "white" if abs(off[i, j]) > 0.6 * largest else "black"
             ax.text(j, i, f"{off[i, j]:+.2f}", ha="center", va="center", color=shade, fontsize="small")

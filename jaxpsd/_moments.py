@@ -45,6 +45,10 @@ _ARRAYS = [
 class ImpliedErrors(NamedTuple):
     """What wrong moments amount to, in units of the target: from the regression on Stein features.
 
+    They are exact where the target is Gaussian. Standard errors are those of the draws' randomness: where the target is
+    not Gaussian, the regression itself is off by more than they say, by a few per cent for a Student-t distribution
+    with ten degrees of freedom.
+
     mean
         How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
     mean_error

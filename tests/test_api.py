@@ -65,3 +65,27 @@ def test_importing_changes_no_setting():
 
 def test_the_package_is_typed():
     assert (PACKAGE / "py.typed").exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "code", "extra"),
+    [
+        ("numpyro", "jaxpsd.from_numpyro", "numpyro"),
+        ("matplotlib", "import jaxpsd.plots", "plots"),
+    ],
+)
+def test_a_missing_extra_says_how_to_install_it(missing, code, extra):
+    script = f"import sys; sys.modules[{missing!r}] = None; import jaxpsd; {code}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"pip install 'jaxpsd[{extra}]'" in done.stderr
+
+
+def test_the_core_does_without_any_extra():
+    script = (
+        "import sys; sys.modules.update(dict.fromkeys(['numpyro', 'arviz', 'xarray', 'matplotlib', 'blackjax']));"
+        "import jax, jaxpsd; key = jax.random.key(0); x = jax.random.normal(key, (100, 2));"
+        "print(jaxpsd.diagnose(key, -x, x, num_replicates=50).verdict)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "p = " in done.stdout

@@ -58,9 +58,10 @@ def test_positions_of_sgld_are_samples():
         return position, position
 
     _, positions = jax.lax.scan(step, START, jax.random.split(KEY, 2000))
-    assert jaxpsd.diagnose(KEY, logdensity, positions, num_replicates=200).moments.names == ("beta[0]", "beta[1]", "mu")
+    assert jaxpsd.gof_test(KEY, jaxpsd.PSD(1), logdensity, positions).method in ("markov", "block")
 
 
+@pytest.mark.slow
 def test_approximations_are_samples():
     _, info = blackjax.vi.pathfinder.approximate(KEY, logdensity, START)
     best = jax.tree.map(lambda leaf: leaf[np.argmax(np.asarray(info.path.elbo))], info.path)

@@ -24,7 +24,11 @@ def logdensity(x):
     return -0.25 * jnp.sum(x**4)
 
 
-@pytest.fixture(params=DISCREPANCIES)
+# One of each way to compute; the others run on a schedule.
+_FEW = ("primal", "dual", "kernel")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=() if name in _FEW else pytest.mark.slow) for name in DISCREPANCIES])
 def discrepancy(request):
     return DISCREPANCIES[request.param]
 

@@ -25,7 +25,7 @@ def logdensity(x):
 
 
 # One of each way to compute; the others run on a schedule.
-_FEW = ("primal", "dual", "kernel")
+_FEW = ("blocks", "dual", "kernel")
 
 
 @pytest.fixture(params=[pytest.param(name, marks=() if name in _FEW else pytest.mark.slow) for name in DISCREPANCIES])

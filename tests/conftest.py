@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -70,3 +71,46 @@ def chain():
         return jnp.swapaxes(draws, 0, 1)
 
     return autoregressive
+
+
+# Each variant of these compiles programs of its own, which is what takes time. Every run tries the first two; the
+# scheduled one tries all.
+_TWO_VARIANTS = {
+    "test_a_set_gone_astray_does_not_set_the_scale",
+    "test_any_discrepancy_ranks_by_its_own_values",
+    "test_asymptotic_tests_agree_with_bootstraps_and_can_be_traced",
+    "test_batches_of_any_size_give_the_result_of_one_call",
+    "test_chains_take_signs_that_persist",
+    "test_dual_and_primal_agree_for_any_degree_weights",
+    "test_every_bootstrap_will_do_and_can_be_traced",
+    "test_implied_errors_are_exact_for_a_gaussian_target",
+    "test_mean_features_from_moments_are_the_mean_of_the_features",
+    "test_merging_is_associative_and_gives_the_result_of_one_call",
+    "test_methods_for_independent_draws_warn_of_dependent_ones",
+    "test_moments_features_and_gram_give_the_same_statistics",
+    "test_recurrence_matches_the_operator_by_autodiff",
+    "test_replicates_do_not_depend_on_the_block_size",
+    "test_replicates_do_not_depend_on_the_size_of_tiles_and_blocks",
+    "test_right_draws_pass_and_wrong_draws_do_not",
+    "test_sample_sets_can_be_tested_all_at_once",
+    "test_scores_and_log_density_give_the_same_test",
+    "test_several_orders_are_those_of_the_orders_alone",
+    "test_signs_do_not_depend_on_the_block_length",
+    "test_stein_kernels_are_those_of_a_double_loop_with_autodiff",
+    "test_the_block_size_changes_nothing",
+    "test_the_diagonal_is_the_squared_length_of_the_features",
+    "test_v_statistics_are_quadratic_forms_of_the_gram_matrix",
+    "test_values_in_single_precision",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what need not run every time."""
+    seen = Counter()
+    for item in items:
+        name = getattr(item, "originalname", None)
+        place = item.path, name
+        seen[place] += 1
+        if name in _TWO_VARIANTS and seen[place] > 2:
+            item.add_marker(pytest.mark.slow)

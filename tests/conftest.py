@@ -91,6 +91,7 @@ _TWO_VARIANTS = {
     "test_recurrence_matches_the_operator_by_autodiff",
     "test_replicates_do_not_depend_on_the_block_size",
     "test_replicates_do_not_depend_on_the_size_of_tiles_and_blocks",
+    "test_psd_is_zero_if_and_only_if_the_moments_of_a_gaussian_match",
     "test_right_draws_pass_and_wrong_draws_do_not",
     "test_sample_sets_can_be_tested_all_at_once",
     "test_scores_and_log_density_give_the_same_test",
@@ -104,6 +105,10 @@ _TWO_VARIANTS = {
 }
 
 
+# Of the published code's values, ten of each discrepancy.
+_REFERENCE = "test_values_are_those_of_the_published_code"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark what need not run every time."""
@@ -112,5 +117,5 @@ def pytest_collection_modifyitems(items):
         name = getattr(item, "originalname", None)
         place = item.path, name
         seen[place] += 1
-        if name in _TWO_VARIANTS and seen[place] > 2:
+        if (name in _TWO_VARIANTS and seen[place] > 2) or (name == _REFERENCE and seen[place] > 10):
             item.add_marker(pytest.mark.slow)

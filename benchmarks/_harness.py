@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,14 @@ def interleaved_times(calls: dict[str, Callable[[], Any]], *, rounds: int) -> di
             if turn:
                 best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+def in_one_program(once: Callable[[jax.Array], Any], seed: int, repeats: int) -> np.ndarray:
+    """What `once(key)` gives for different keys, usually p-values: finite numbers."""
+    found = np.asarray(jax.jit(partial(jax.lax.map, once))(jax.random.split(jax.random.key(seed), repeats)))
+    if not np.isfinite(found).all():
+        raise FloatingPointError("A repeat gave something that is not a finite number.")
+    return found
 
 
 _MEMORY_SCRIPT = """

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.stats
 
 import jaxpsd
-from benchmarks._harness import main, table
+from benchmarks._harness import in_one_program, main, table
 
 ALPHA = 0.05
 ORDERS = (1, 2, 3, 4)
@@ -52,8 +52,7 @@ def p_values_of(test: Any, repeats: int, n: int, dim: int) -> np.ndarray:
         x = jax.random.normal(draw, (n, dim))
         return jnp.atleast_1d(test(sign, -x, x))
 
-    keys = jax.random.split(jax.random.key(dim), repeats)
-    return np.asarray(jax.jit(partial(jax.lax.map, once))(keys))
+    return in_one_program(once, dim, repeats)
 
 
 def independent(

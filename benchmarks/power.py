@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpsd
-from benchmarks._harness import main, table
+from benchmarks._harness import in_one_program, main, table
 
 ORDERS = (1, 2, 3, 4)
 Draw = Callable[[jax.Array, int, int], jax.Array]
@@ -55,8 +55,7 @@ def p_values(draw: Draw, variance: float, n: int, dim: int, repeats: int, replic
         adaptive = jaxpsd.adaptive_test(sign, -x / variance, x, method="rademacher", num_replicates=replicates)
         return jnp.append(orders.p_value, adaptive.p_value)
 
-    keys = jax.random.split(jax.random.key(n + dim), repeats)
-    return np.asarray(jax.jit(partial(jax.lax.map, once))(keys))
+    return in_one_program(once, n + dim, repeats)
 
 
 def run(smoke: bool) -> dict[str, Any]:

@@ -144,13 +144,14 @@ def draw_figures(demo: Demo, folder: Path) -> list[Path]:
     save("step_sizes", figure)
 
     best = demo.rankings[demo.chosen].best
-    shown = dict.fromkeys((max(STEP_SIZES), best, min(STEP_SIZES)))
+    shown = list(dict.fromkeys((max(STEP_SIZES), best, min(STEP_SIZES))))
     figure = Figure(figsize=(4 * len(shown), 3.8), layout="constrained")
-    limits = None
-    for size, ax in zip([best, *(size for size in shown if size != best)], _in_order(figure, shown, best), strict=True):
+    axes = dict(zip(shown, figure.subplots(1, len(shown), squeeze=False)[0], strict=True))
+    for size, ax in axes.items():
         plots.draws(demo.logdensity, demo.samples[size], label=f"step size {size:g}", ax=ax)
-        limits = limits or (ax.get_xlim(), ax.get_ylim())
-        ax.set(xlim=limits[0], ylim=limits[1], xlabel="θ₁", ylabel="θ₂")
+    limits = {"xlim": axes[best].get_xlim(), "ylim": axes[best].get_ylim()}
+    for ax in axes.values():
+        ax.set(**limits, xlabel="θ₁", ylabel="θ₂")
     save("draws", figure)
 
     figure = Figure(figsize=(11, 3.8), layout="constrained")
@@ -159,9 +160,3 @@ def draw_figures(demo: Demo, folder: Path) -> list[Path]:
     plots.moment_errors(demo.report.moments, ax=right)
     save("best_step_size", figure)
     return written
-
-
-def _in_order(figure: Any, shown: Mapping[float, None], best: float) -> list[Any]:
-    """Axes from the largest step size to the smallest, those of the best first."""
-    axes = dict(zip(shown, figure.subplots(1, len(shown), squeeze=False)[0], strict=True))
-    return [axes.pop(best), *axes.values()]

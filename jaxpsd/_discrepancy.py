@@ -11,6 +11,7 @@ which a compiled program computes.
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ from jaxpsd._checks import check_fits, check_positive_integer, check_samples, ch
 from jaxpsd._draws import Draws
 from jaxpsd._form import FEW, Form, PairSums, all_scored, gram_of, in_coordinates_of
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
-from jaxpsd._transform import check_transform
+from jaxpsd._transform import Affine, Rule, check_transform
 from jaxpsd._types import PyTree, Scalar, Target
 
 # A few draws with most of Σ‖τ‖² bring a warning, unless there are not many more of them.
@@ -86,6 +87,11 @@ class Discrepancy(ABC):
             object.__setattr__(self, "block_size", check_positive_integer(settings["block_size"], "block_size"))
         if "transform" in settings:
             object.__setattr__(self, "transform", check_transform(settings["transform"]))
+
+    def _with_rule_fitted(self, fit: Callable[[Rule], Affine]) -> "Discrepancy":
+        """With coordinates chosen by `fit`, where they were to be chosen by the draws; else as it is."""
+        rule = vars(self).get("transform")
+        return replace(self, transform=fit(rule)) if isinstance(rule, Rule) else self  # pyright: ignore
 
     def _check_pairs(self, what: str) -> None:  # noqa: B027
         """Refuse what is a sum over pairs of draws, where the discrepancy is not."""

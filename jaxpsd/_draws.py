@@ -129,6 +129,11 @@ def _size(leaf: Array) -> int:
     return prod(leaf.shape[1:])
 
 
+def evenly_spaced(count: int, most: int) -> np.ndarray:
+    """Places of at most so many of a number of draws, the first and the last among them."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+
+
 def one_of(positions: PyTree) -> PyTree:
     """What one draw looks like to a function that is traced."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), positions)

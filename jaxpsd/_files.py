@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxpsd._types import PyTree
+from jaxpsd.adapters.arviz import by_chain_and_draw
 
 _FORMATS = ".npy, .npz, .csv or .nc"
 
@@ -141,10 +142,10 @@ def _read_netcdf(path: Path) -> Sampled:
         error.add_note("ArviZ files need xarray: pip install 'jaxpsd[arviz]'.")
         raise
     with xarray.open_dataset(path, group="posterior") as group:
-        arrays = {str(name): _numbers(np.asarray(values), str(name)) for name, values in group.items()}
+        arrays = {str(name): _numbers(by_chain_and_draw(values), str(name)) for name, values in group.items()}
     try:
         with xarray.open_dataset(path, group="scores") as group:
-            arrays |= {_SCORE + str(name): np.asarray(values) for name, values in group.items()}
+            arrays |= {_SCORE + str(name): by_chain_and_draw(values) for name, values in group.items()}
     except (OSError, KeyError, ValueError):
         pass  # A file without scores; the user has to name a log-density.
     return _by_name(arrays, chains=True)

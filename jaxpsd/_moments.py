@@ -264,8 +264,7 @@ def moment_table(
     """
     check_key(rng_key)
     settings = Settings.checked(method, num_replicates, 0.05, flip_probability, block_length)
-    if settings.method in ("multinomial", "asymptotic"):
-        raise ValueError(f"`moment_table` takes a sign bootstrap, such as method='auto'; got {method!r}.")
+    settings.check_signs("moment_table")
     check_weights_suit(method, weights)
     psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform, form="primal")
     target, draws, weights = check_input(target, samples, weights, chains)

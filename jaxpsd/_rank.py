@@ -10,7 +10,7 @@ Intervals and comparisons are of log V.
 import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from jaxpsd import _pvalues as pvalues
 from jaxpsd._bootstrap import Wanted, bootstrap
 from jaxpsd._checks import check_key, check_samples
 from jaxpsd._discrepancy import Discrepancy
-from jaxpsd._draws import Draws
+from jaxpsd._draws import Draws, evenly_spaced
 from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._gof import check_varies
 from jaxpsd._resampling import Scheme, effective_draws, settle
@@ -32,7 +32,7 @@ from jaxpsd._score import Scorer, check_finite_draws, check_target, run, scores_
 from jaxpsd._settings import INDEPENDENT, Settings, check_discrepancy, check_several
 from jaxpsd._signs import Shifted, Signs
 from jaxpsd._tables import html_table, number, plain, text_table
-from jaxpsd._transform import Rule, common_transform
+from jaxpsd._transform import common_transform
 from jaxpsd._types import PyTree, Target
 from jaxpsd._watch import Watched, warn, warn_of_few
 
@@ -230,8 +230,7 @@ def rank(
         )
     check_key(rng_key)
     settings = Settings.checked(method, num_replicates, alpha, None, None)
-    if settings.method in ("multinomial", "asymptotic"):
-        raise ValueError(f"`rank` takes a sign bootstrap, such as method='auto'; got {method!r}.")
+    settings.check_signs("rank")
     settings.check_attainable()
     candidates = _checked_candidates(target, samples, chains, paired=paired)
     if per_chain:
@@ -395,19 +394,16 @@ def _shape(draws: Draws) -> tuple[int, int]:
 
 def _common_form(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates: int) -> tuple[Discrepancy, Form]:
     """The form that all sets are scored with, and the discrepancy it comes from, in coordinates common to all."""
-    if isinstance(rule := getattr(discrepancy, "transform", None), Rule):
-        discrepancy = replace(discrepancy, transform=common_transform(rule, sets))  # pyright: ignore
+    discrepancy = discrepancy._with_rule_fitted(lambda rule: common_transform(rule, sets))
     # As many draws as the largest set has, and the same number from each: for what else depends on draws.
     count = max(draws.num_draws for draws in sets) // len(sets)
-    some = [_evenly(draws, max(2, count)) for draws in sets]
+    chosen = [evenly_spaced(draws.num_draws, max(2, count)) for draws in sets]
+    some = [
+        jax.tree.map(lambda leaf, places=places: leaf[places], draws.positions)
+        for draws, places in zip(sets, chosen, strict=True)
+    ]
     pooled = Draws(jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *some))
     return discrepancy, discrepancy._test_form(pooled, None, num_replicates)
-
-
-def _evenly(draws: Draws, count: int) -> PyTree:
-    """An even selection of the draws."""
-    chosen = np.linspace(0, draws.num_draws - 1, min(count, draws.num_draws)).round().astype(int)
-    return jax.tree.map(lambda leaf: leaf[chosen], draws.positions)
 
 
 def _settled(

@@ -60,6 +60,11 @@ class Settings(NamedTuple):
                 f"{ceil(1 / self.alpha * (1 - 1e-9)) - 1}."
             )
 
+    def check_signs(self, name: str) -> None:
+        """Refuse what has no signs, where a function multiplies draws by them."""
+        if self.method in ("multinomial", "asymptotic"):
+            raise ValueError(f"`{name}` takes a sign bootstrap, such as method='auto'; got {self.method!r}.")
+
     @property
     def measures(self) -> bool:
         """Whether the dependence of the draws has to be measured."""

@@ -5,7 +5,6 @@ Each function draws on `ax`, or on new axes, and returns the axes. Colours are t
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +13,13 @@ from jaxtyping import Float
 
 from jaxpsd._checks import check_choice, check_positive_integer, check_samples
 from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning, check_input
-from jaxpsd._draws import Draws, ravel
+from jaxpsd._draws import Draws, evenly_spaced, ravel
 from jaxpsd._gof import GofResult
 from jaxpsd._moments import MomentTable
 from jaxpsd._rank import Ranking
 from jaxpsd._score import check_finite_draws, scores_of
 from jaxpsd._settings import check_discrepancy
-from jaxpsd._transform import Rule, fit
+from jaxpsd._transform import fit
 from jaxpsd._types import LogDensityFn, PyTree, Target
 
 try:
@@ -259,8 +258,7 @@ def trace(
     points = check_positive_integer(num_points, "num_points")
     counts = np.unique(np.geomspace(min(10, length), length, points).round().astype(int))
     place = np.tile(np.arange(length), all_draws.num_chains)
-    if isinstance(rule := getattr(discrepancy, "transform", None), Rule):
-        discrepancy = replace(discrepancy, transform=fit(rule, all_draws, None))  # pyright: ignore
+    discrepancy = discrepancy._with_rule_fitted(lambda rule: fit(rule, all_draws, None))
     with warnings.catch_warnings():
         # A few draws always have most of what the first few have.
         warnings.simplefilter("ignore", HeavyTailsWarning)
@@ -321,7 +319,7 @@ def marginal_scores(
     if not 0 <= coordinate < given.dim:
         raise ValueError(f"`coordinate` must be one of {given.dim}; got {coordinate}.")
     x, s = x[:, coordinate], s[:, coordinate]
-    some = _some(len(x))
+    some = evenly_spaced(len(x), _MOST_POINTS)
     ax = _axes(ax)
     ax.plot(x[some], s[some], ".", color=_BLUE, markersize=3, alpha=0.5, label="draws")
     slope, offset = np.polyfit(x, s, 1) if np.ptp(x) > 0 else (0.0, float(s.mean()))
@@ -377,7 +375,7 @@ def draws(
     density = jax.vmap(lambda position: logdensity_fn(given.structure.unravel(position)))(jnp.asarray(grid))
     density = np.asarray(density, np.float64).reshape(120, 120)
     ax = _axes(ax, width=5.5, height=5)
-    some = _some(len(x))
+    some = evenly_spaced(len(x), _MOST_POINTS)
     ax.plot(x[some, 0], x[some, 1], ".", color=_BLUE, markersize=3, alpha=0.4, label=label)
     levels = _levels(density, (0.99, 0.95, 0.8, 0.5))
     ax.contour(*sides, density, levels=levels, colors="black", linewidths=1, linestyles="solid")
@@ -401,11 +399,6 @@ def _axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:
 
 def _shortened(label: str, longest: int = 24) -> str:
     return label if len(label) <= longest else f"{label[: longest - 1]}…"
-
-
-def _some(count: int) -> np.ndarray:
-    """An even selection of draws, no more than a picture can show."""
-    return np.linspace(0, count - 1, min(count, _MOST_POINTS)).round().astype(int)
 
 
 def _squared_correlation(x: Float[np.ndarray, "draws dim"], s: Float[np.ndarray, "draws dim"]) -> np.ndarray:

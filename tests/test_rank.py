@@ -20,15 +20,6 @@ def normal(seed, shape=(500, 2), scale=1.0):
     return scale * jax.random.normal(jax.random.key(seed), shape)
 
 
-def chain(seed, n=2000, dim=2, rho=0.9):
-    def step(x, noise):
-        x = rho * x + (1 - rho**2) ** 0.5 * noise
-        return x, x
-
-    noise = normal(seed, (n, dim))
-    return jax.lax.scan(step, noise[0], noise)[1]
-
-
 DISCREPANCIES = {
     "PSD": jaxpsd.PSD(2),
     "dual": jaxpsd.PSD(3, form="dual"),
@@ -147,8 +138,9 @@ def test_scores_are_given_by_label():
     np.testing.assert_allclose(by_scores.discrepancy, by_density.discrepancy, rtol=1e-6)
 
 
-def test_chains_are_known_to_be_dependent():
-    sets = {"chains": jnp.stack([chain(1), chain(2)]), "independent": normal(4, (4000, 2))}
+def test_chains_are_known_to_be_dependent(chain):
+    chains = jnp.concatenate([chain(0.9, (1, 2000, 2), seed) for seed in (1, 2)])
+    sets = {"chains": chains, "independent": normal(4, (4000, 2))}
     ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets)
     times = dict(zip(ranking.labels, ranking.autocorrelation_time, strict=True))
     assert 10 < times["chains"] < 30

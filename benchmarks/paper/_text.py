@@ -5,6 +5,8 @@ from typing import Any
 
 import scipy.stats
 
+from benchmarks._harness import table
+
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")
 MARKERS = "osD^vXP*<"
@@ -20,16 +22,7 @@ def interval(share: float, repeats: int) -> tuple[float, float]:
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows with the same keys as a table."""
-
-    def cell(value: Any) -> str:
-        if value is None:
-            return ""
-        return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-    titles = list(rows[0])
-    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
-    lines += ["| " + " | ".join(cell(row.get(title)) for title in titles) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return table({title: title for title in rows[0]}, rows)
 
 
 def verdict(holds: bool) -> str:

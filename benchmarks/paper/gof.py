@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
+from benchmarks._harness import in_one_program
 from benchmarks.baselines import PUBLISHED, TESTS
 from benchmarks.paper._experiment import Experiment, Pieces
 from benchmarks.paper._text import COLOURS, MARKERS, interval, markdown, verdict
@@ -52,10 +53,7 @@ def shares(
         x = draw(draws, n, dim)
         return jnp.concatenate([jnp.atleast_1d(test(test_key, -x / variance, x)) for test in tests.values()])
 
-    keys = jax.random.split(jax.random.key(n + dim), repeats)
-    p = np.asarray(jax.jit(partial(jax.lax.map, once))(keys))
-    if not np.isfinite(p).all():
-        raise FloatingPointError("A p-value is not a number.")
+    p = in_one_program(once, n + dim, repeats)
     names = [name for key in tests for name in (PSDS if key == "PSD" else (key,))]
     return dict(zip(names, map(float, (p <= 0.05).mean(axis=0)), strict=True))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from benchmarks._harness import in_one_program
 from benchmarks.baselines import TESTS
 from benchmarks.paper._experiment import Experiment, Pieces
 from benchmarks.paper._text import interval, markdown, verdict
@@ -55,8 +55,7 @@ def share(perturbation: float, repeats: int, n: int, sweeps: int) -> dict[str, f
         s = score(x, weights, b, c)
         return jnp.concatenate([jnp.atleast_1d(test(keys[5], s, x)) for test in tests.values()])
 
-    keys = jax.random.split(jax.random.key(0), repeats)
-    p = np.asarray(jax.jit(partial(jax.lax.map, once))(keys))
+    p = in_one_program(once, 0, repeats)
     return dict(zip((*PSDS, "adaptive", *COMPETITORS), map(float, (p <= 0.05).mean(axis=0)), strict=True))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
-from benchmarks._harness import best_time
+from benchmarks._harness import best_time, in_one_program
 from benchmarks.paper._experiment import Experiment, Pieces
 from benchmarks.paper._text import COLOURS, MARKERS, interval, markdown, verdict
 from benchmarks.power import widened
@@ -41,8 +41,7 @@ def power(dim: int, repeats: int) -> dict[str, float]:
         x = draw(draws, 1000, dim)
         return jaxpsd.gof_test(sign, jaxpsd.PSD(2), -x, x, method="rademacher", num_replicates=500).p_value
 
-    keys = jax.random.split(jax.random.key(dim), repeats)
-    p = np.asarray(jax.jit(partial(jax.lax.map, once))(keys))
+    p = in_one_program(once, dim, repeats)
     return {"share": float((p <= 0.05).mean()), "repeats": repeats}
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpsd
+from benchmarks._harness import in_one_program
 from benchmarks.paper._experiment import Experiment, Pieces
 from benchmarks.paper._text import interval, markdown
 
@@ -53,8 +54,7 @@ def power(name: str, repeats: int) -> float:
         x = jax.random.normal(draw, (300, 3)) * sd[None]
         return jaxpsd.gof_test(sign, psd, -(x @ matrix), x, method="rademacher", num_replicates=500).p_value
 
-    keys = jax.random.split(jax.random.key(0), repeats)
-    return float((np.asarray(jax.jit(partial(jax.lax.map, once))(keys)) <= 0.05).mean())
+    return float((in_one_program(once, 0, repeats) <= 0.05).mean())
 
 
 def pieces(smoke: bool) -> Pieces:

@@ -89,8 +89,13 @@ def _group(data: Any, name: str) -> Any:
     return group
 
 
+def by_chain_and_draw(variable: Any) -> np.ndarray:
+    """The values of a variable, chains and draws first, in whatever order it has its dimensions."""
+    return np.asarray(variable.transpose("chain", "draw", ...))
+
+
 def _flat(variable: Any, name: str) -> np.ndarray:
-    values = np.asarray(variable.transpose("chain", "draw", ...))
+    values = by_chain_and_draw(variable)
     if not np.issubdtype(values.dtype, np.floating):
         raise TypeError(f"{name!r} must be floating point; it is {values.dtype}. Discrete parameters have no score.")
     return values.reshape(-1, *values.shape[2:])

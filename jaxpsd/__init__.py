@@ -5,6 +5,7 @@ The modules, each importing only from those above it:
 _types          aliases
 _tables         results for people and programs
 _draws          draws with one leading axis, and names for their coordinates
+_shards         draws that are spread over devices
 _checks         what users may pass, and what they are told
 _compile        programs compiled once for each log-density, and never used for another
 _blocks         passes over many draws in constant memory
@@ -66,6 +67,7 @@ from jaxpsd._psd import PSD
 from jaxpsd._rank import Comparison, Ranking, rank, sample_grid
 from jaxpsd._rfsd import RFSD
 from jaxpsd._score import score
+from jaxpsd._shards import spread
 from jaxpsd._stream import Stream, stream
 from jaxpsd._transform import Affine
 from jaxpsd._watch import DependentDrawsWarning, ScalesWarning
@@ -132,6 +134,7 @@ __all__ = [
     "rank",
     "sample_grid",
     "score",
+    "spread",
     "stein_operator",
     "stream",
 ]

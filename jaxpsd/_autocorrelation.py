@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_static
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxpsd._blocks import block_length, map_over_blocks
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, in_coordinates_of
-from jaxpsd._score import LogDensity, Scorer, run
+from jaxpsd._score import Scorer, run, run_on_shares
+from jaxpsd._shards import followed_by_next_share, put_together, shards_of, share_index
 from jaxpsd._types import PyTree
 
 # Sokal's rule: sum correlations up to the first lag of at least this many autocorrelation times.
@@ -57,9 +58,9 @@ def measure_dependence(target: PyTree, draws: Draws, form: Form, function: Calla
         stride = max(1, length * draws.num_chains // _POINTS)
         stride = min(stride, max(1, length // 2))
         kept = length - length % stride
-        ending = _last(target, draws, kept)
-        shape = _Shape(draws.num_chains, stride)
-        times, errors, lag_one = map(np.asarray, run(_pilot, *ending, form, shape, function=function))
+        shape, stretches = _Shape(draws.num_chains, kept // stride, stride), _stretches(draws, kept, stride)
+        found = run_on_shares(_pilot, target, draws, form, None, stretches, shape, function=function)
+        times, errors, lag_one = map(np.asarray, found)
         time = float(times.max())
         if length == chain or time * _ENOUGH_TIMES < length:
             break
@@ -73,39 +74,68 @@ def measure_dependence(target: PyTree, draws: Draws, form: Form, function: Calla
 
 @register_static
 class _Shape(NamedTuple):
+    """How many chains there are, and of how many stretches of how many draws the end of each consists."""
+
     num_chains: int
+    per_chain: int
     stride: int
 
 
-def _last(target: PyTree, draws: Draws, kept: int) -> tuple[PyTree, Draws]:
-    """The last draws of each chain, with their scores if those are given."""
-    per_chain = draws.num_draws // draws.num_chains
-    if kept == per_chain:
-        return target, draws
-    if not isinstance(target, LogDensity):
-        target = Draws(target, draws.num_chains).between(per_chain - kept, per_chain).positions
-    return target, draws.between(per_chain - kept, per_chain)
+class _Stretches(NamedTuple):
+    """The stretches of successive draws that begin in each share.
+
+    start
+        The draw that each begins with, counted within the share.
+    number
+        Which of all stretches it is, chain by chain; one too many where a share has fewer than others.
+    """
+
+    start: Int[np.ndarray, "shares stretches"]
+    number: Int[np.ndarray, "shares stretches"]
 
 
-def _pilot(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> tuple[Array, Array, Array]:
+def _stretches(draws: Draws, kept: int, stride: int) -> _Stretches:
+    """The last draws of each chain, in stretches."""
+    shards = shards_of(draws.positions)
+    shares = 1 if shards is None else shards.count
+    per_chain, per_share = draws.num_draws // draws.num_chains, draws.num_draws // shares
+    if stride > per_share:
+        raise ValueError(f"{draws.num_draws:,} draws are too few for {shares:,} devices; use fewer.")
+    within = np.arange(per_chain - kept, per_chain, stride)
+    first = (per_chain * np.arange(draws.num_chains)[:, None] + within[None]).ravel()
+    share = first // per_share
+    start = np.zeros((shares, np.bincount(share).max()), np.int32)
+    number = np.full_like(start, len(first))
+    for k in range(shares):
+        mine = np.flatnonzero(share == k)
+        start[k, : len(mine)], number[k, : len(mine)] = first[mine] % per_share, mine
+    return _Stretches(start, number)
+
+
+def _pilot(
+    scorer: Scorer, arrays: PyTree, form: Form, weights: None, stretches: _Stretches, shape: _Shape
+) -> tuple[Array, Array, Array]:
     """Autocorrelation times of the leading features, their errors if they were one, and lag-one correlations."""
     moved = in_coordinates_of(form, scorer)
+    # A stretch may end among the draws of the next share.
+    reachable = followed_by_next_share(arrays, shape.stride - 1)
 
-    def summaries(block: PyTree) -> tuple[Array, Array, Array]:
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), block)
-        tau = form.leading_features(*moved(flat))
+    def summaries(start: Int[Array, " stretches"]) -> tuple[Array, Array, Array]:
+        rows = (start[:, None] + jnp.arange(shape.stride)[None]).ravel()
+        tau = form.leading_features(*moved(jax.tree.map(lambda leaf: leaf[rows], reachable)))
         tau = tau.reshape(-1, shape.stride, tau.shape[1])
         mean = tau.mean(axis=1)
         within = tau - mean[:, None]
         return mean, (within**2).mean(axis=1), (within[:, 1:] * within[:, :-1]).sum(axis=1)
 
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, shape.stride, *leaf.shape[1:]), arrays)
-    points = jax.tree.leaves(grouped)[0].shape[0]
+    points = shape.num_chains * shape.per_chain
     x, _ = jax.eval_shape(moved, arrays)
     one = jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype)
     count = jax.eval_shape(form.leading_features, one, one).shape[1]
-    length = block_length(points, 4 * count * shape.stride * x.dtype.itemsize)
-    means, squares, products = map_over_blocks(summaries, grouped, length)
+    start, number = (jnp.asarray(part)[share_index()] for part in stretches)
+    length = block_length(len(start), 4 * count * shape.stride * x.dtype.itemsize)
+    of_share = map_over_blocks(summaries, start, length)
+    means, squares, products = (put_together(part, number, points) for part in of_share)
 
     centre = means.mean(axis=0)
     series = (means - centre[None]).reshape(shape.num_chains, -1, means.shape[1])
@@ -128,13 +158,17 @@ def times_by_chain(scores: PyTree, draws: Draws, form: Form) -> Float[np.ndarray
     """Measure the autocorrelation time of every chain by itself."""
     chain = draws.num_draws // draws.num_chains
     stride = max(1, min(chain // _POINTS, chain // 2))
-    kept = _last(scores, draws, chain - chain % stride)
-    return np.maximum(run(_times_by_chain, *kept, form, _Shape(draws.num_chains, stride)), 1)
+    shape = _Shape(draws.num_chains, chain // stride, stride)
+    return np.maximum(run(_times_by_chain, scores, draws, form, shape), 1)
 
 
 def _times_by_chain(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> Float[Array, " chains"]:
     chains = jax.tree.map(lambda leaf: leaf.reshape(shape.num_chains, -1, *leaf.shape[1:]), arrays)
-    return jax.lax.map(lambda each: _pilot(scorer, each, form, _Shape(1, shape.stride))[0].max(), chains)
+    length = jax.tree.leaves(chains)[0].shape[1]
+    start = length - shape.stride * np.arange(shape.per_chain, 0, -1)
+    stretches = _Stretches(start[None], np.arange(shape.per_chain)[None])
+    alone = shape._replace(num_chains=1)
+    return jax.lax.map(lambda each: _pilot(scorer, each, form, None, stretches, alone)[0].max(), chains)
 
 
 @partial(jax.jit, static_argnums=1)

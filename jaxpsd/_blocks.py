@@ -1,6 +1,7 @@
 """Passes over many draws, a block at a time, in memory that does not grow with their number.
 
-This module knows no statistics. Arrays come as pytrees whose leaves share a leading axis of draws.
+This module knows no statistics. Arrays come as pytrees whose leaves share a leading axis of draws: of all, or of the
+share that a device has. Sums are over all draws.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from jaxpsd._shards import from_share_ahead, num_shares, sum_of_shares
 from jaxpsd._types import PyTree
 
 MEMORY_BUDGET = 2**30
@@ -105,6 +107,11 @@ def weighted(values: Float[Array, "draws ..."], weights: Float[Array, " draws"] 
 
 
 def num_draws(arrays: PyTree) -> int:
+    """How many draws there are, on all devices."""
+    return num_shares() * num_local_draws(arrays)
+
+
+def num_local_draws(arrays: PyTree) -> int:
     """Length of the leading axis that all leaves share."""
     return jax.tree.leaves(arrays)[0].shape[0]
 
@@ -136,7 +143,7 @@ def sum_over_blocks(
     weights: Float[Array, " draws"] | None,
     length: int,
 ) -> tuple[PyTree, PyTree]:
-    """Sum what `fn(block, weights of the block)` returns first, and stack what it returns second.
+    """Sum what `fn(block, weights of the block)` returns first, and stack what it returns second, of this share.
 
     The sum is compensated for rounding. Draws that an earlier block has seen already come with weight
     zero. The weights are None when none are given and no block has such draws, so that the common case
@@ -149,7 +156,7 @@ def sum_over_blocks(
         return carry, *fn(block, weights)
 
     _, summed, stacked = scan_over_blocks(on_block, None, arrays, weights, length)
-    return summed, stacked
+    return sum_of_shares(summed), stacked
 
 
 def scan_over_blocks(
@@ -159,11 +166,11 @@ def scan_over_blocks(
     weights: Float[Array, " draws"] | None,
     length: int,
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """As `sum_over_blocks`, with something handed on from block to block.
+    """As `sum_over_blocks`, of this share alone and with something handed on from block to block.
 
     `fn(span, carry, block, weights)` returns the new carry, what is summed and what is stacked.
     """
-    total = num_draws(arrays)
+    total = num_local_draws(arrays)
     if length >= total:
         beginning = jnp.asarray(0)
         carry, summed, stacked = fn(Span(beginning, beginning), carry, arrays, weights)
@@ -201,7 +208,7 @@ def compensated_add(carry: tuple[PyTree, PyTree], term: PyTree) -> tuple[PyTree,
 
 def map_over_blocks(fn: Callable[[PyTree], PyTree], arrays: PyTree, length: int) -> PyTree:
     """Apply `fn`, which keeps the axis of draws, to each block and put the results together."""
-    total = num_draws(arrays)
+    total = num_local_draws(arrays)
     if length >= total:
         return fn(arrays)
 
@@ -226,9 +233,8 @@ def corresponding(fn: Callable[..., Array], *blocks: Float[Array, "draws ..."]) 
 
 
 class Side(NamedTuple):
-    """One side of a tile: the draws from `start`, with weights, zero for those that belong to another tile."""
+    """One side of a tile: some draws, with weights, zero for those that belong to another tile."""
 
-    start: Int[Array, ""]
     arrays: PyTree
     weights: Float[Array, " side"]
 
@@ -236,27 +242,72 @@ class Side(NamedTuple):
 def sum_over_tile_pairs(
     fn: Callable[[Side, Side], Array], arrays: PyTree, weights: Float[Array, " draws"], length: int
 ) -> Array:
-    """Sum a symmetric function of pairs of draws, from the tiles on and above the diagonal only.
+    """Sum a symmetric function over all pairs of draws, computed for about half of them.
 
-    `fn(left, right)` is the sum over one tile, in which the weights of both sides are factors.
+    `fn(left, right)` is the sum over one tile, in which the weights of both sides are factors. Parts of `arrays` that
+    have a method `rows(start, length)` are cut by it.
+
+    Shares travel round in a ring: after half a turn each device has met those that it sums its own with.
     """
-    total = num_draws(arrays)
-    nominal, start = _starts(total, length)
-    first, second = map(jnp.asarray, np.triu_indices(len(start)))
+    tiles = _starts(num_local_draws(weights), length)
+    own, count = (arrays, weights), num_shares()
+    # Tiles on and above the diagonal stand for those below it.
+    total = _sum_over_tiles(fn, own, own, tiles, length, *np.triu_indices(len(tiles[0])), once_on_diagonal=True)
+    if count == 1:
+        return total
+    everywhere = np.indices((len(tiles[0]), len(tiles[0]))).reshape(2, -1)
 
-    def side(k: Array) -> Side:
+    def meet(carry: tuple[PyTree, PyTree], factor: Array) -> tuple[PyTree, None]:
+        sums, visitor = carry
+        visitor = from_share_ahead(visitor, 1)
+        met = _sum_over_tiles(fn, own, visitor, tiles, length, *everywhere, once_on_diagonal=False)
+        return (compensated_add(sums, factor * met), visitor), None
+
+    # Each pair of shares meets once on the way; but those at opposite places of the ring meet twice.
+    factors = np.full(count // 2, 2.0)
+    if count % 2 == 0:
+        factors[-1] = 1.0
+    start = ((total, jnp.zeros_like(total)), own)
+    ((total, _), _), _ = lax.scan(meet, start, jnp.asarray(factors, total.dtype))
+    return sum_of_shares(total)
+
+
+def _sum_over_tiles(
+    fn: Callable[[Side, Side], Array],
+    left: PyTree,
+    right: PyTree,
+    tiles: tuple[Array, Array],
+    length: int,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    *,
+    once_on_diagonal: bool,
+) -> Array:
+    """Sum over given tiles of pairs; those off the diagonal twice, if those on it are to count once."""
+    nominal, start = tiles
+
+    def side(of: PyTree, k: Array) -> Side:
+        arrays, weights = of
         fresh = (start[k] + jnp.arange(length) >= nominal[k]).astype(weights.dtype)
-        return Side(start[k], _take(arrays, start[k], length), _take(weights, start[k], length) * fresh)
+        return Side(_rows(arrays, start[k], length), _take(weights, start[k], length) * fresh)
 
     @jax.checkpoint
     def tile_sum(i: Array, j: Array) -> Array:
-        tile = fn(side(i), side(j))
-        return jnp.where(i == j, tile, 2 * tile)
+        tile = fn(side(left, i), side(right, j))
+        return jnp.where(i == j, tile, 2 * tile) if once_on_diagonal else tile
 
     def step(carry: PyTree, pair: tuple[Array, Array]) -> tuple[PyTree, None]:
         return compensated_add(carry, tile_sum(*pair)), None
 
+    first, second = jnp.asarray(rows), jnp.asarray(columns)
     shape = jax.eval_shape(tile_sum, first[0], second[0])
     zeros = jnp.zeros(shape.shape, shape.dtype)
     (result, _), _ = lax.scan(step, (zeros, zeros), (first, second))
     return result
+
+
+def _rows(arrays: PyTree, start: Array, length: int) -> PyTree:
+    def cut(part: PyTree) -> PyTree:
+        return part.rows(start, length) if hasattr(part, "rows") else lax.dynamic_slice_in_dim(part, start, length)
+
+    return jax.tree.map(cut, arrays, is_leaf=lambda part: hasattr(part, "rows"))

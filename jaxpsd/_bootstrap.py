@@ -24,9 +24,10 @@ from jaxpsd._blocks import (
     sum_over_tile_pairs,
     weighted,
 )
-from jaxpsd._form import Form, all_scored, in_coordinates_of
+from jaxpsd._form import Form, all_scored, equal_weights, in_coordinates_of
 from jaxpsd._score import Scorer
-from jaxpsd._signs import Counts, Multinomial, Multipliers, Shifted, Signs
+from jaxpsd._shards import num_shares, sum_of_shares
+from jaxpsd._signs import Counts, Multinomial, Multipliers, Parity, Shifted, Signs, as_numbers
 from jaxpsd._types import Block, PyTree
 from jaxpsd._watch import Watched, watch, watched
 
@@ -69,6 +70,10 @@ class Sums(NamedTuple):
     squares: Float[Array, " features"] | None
     diagonals: Float[Array, "orders columns"] | None
 
+    def continuing(self, before: Parity) -> "Sums":
+        """The sums of draws that follow others, where they were made as if the signs before them were +1."""
+        return self._replace(z=self.z * as_numbers(before, self.z.dtype)[None])
+
 
 def bootstrap(
     scorer: Scorer,
@@ -80,7 +85,7 @@ def bootstrap(
 ) -> tuple[Float[Array, "statistics columns"], Watched]:
     """All statistics wanted, a row each: the observed value first, then its replicates."""
     scorer = in_coordinates_of(form, scorer)
-    ready = multipliers.prepared(num_draws(arrays)) if isinstance(multipliers, Multinomial) else multipliers
+    ready = multipliers if isinstance(multipliers, Shifted) else multipliers.of_share(arrays)
     if not form.is_pairwise:
         return _from_features(scorer, arrays, form, weights, ready, wanted)
     scored = all_scored(scorer, arrays)
@@ -91,8 +96,8 @@ def bootstrap(
         only = Wanted((), maximum=wanted.maximum)
         maxima, seen = _from_features(lambda block: block, scored, low, weights, ready, only)
         return jnp.concatenate([norms, maxima]), seen
-    sums, largest = watch(form, *scored, weights, len(scored[0]))
-    return norms, watched(sums, largest)
+    sums, largest = watch(form, *scored, weights, num_draws(scored))
+    return norms, watched(sum_of_shares(sums), largest)
 
 
 # --- from features ----------------------------------------------------------------------------------------
@@ -102,9 +107,18 @@ def _from_features(
     scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
 ) -> tuple[Float[Array, "statistics columns"], Watched]:
     x, _ = jax.eval_shape(scorer, arrays)
-    carry = multipliers.start()
-    sums, seen, _ = accumulate(scorer, arrays, form, weights, multipliers, wanted, carry)
-    return statistics(form, wanted, sums, len(x), x.shape[1], weighted=weights is not None), seen
+    sums, seen = accumulate_all(scorer, arrays, form, weights, multipliers, wanted)
+    return statistics(form, wanted, sums, num_draws(arrays), x.shape[1], weighted=weights is not None), seen
+
+
+def accumulate_all(
+    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
+) -> tuple[Sums, Watched]:
+    """Sums over all draws, those of other devices too."""
+    sums, seen, last = accumulate(scorer, arrays, form, weights, multipliers, wanted, multipliers.start())
+    if isinstance(multipliers, Signs) and num_shares() > 1:
+        sums = sums.continuing(multipliers.before_share(last))
+    return sum_of_shares(sums), seen
 
 
 def accumulate(
@@ -116,7 +130,7 @@ def accumulate(
     wanted: Wanted,
     carry: PyTree,
 ) -> tuple[Sums, Watched, PyTree]:
-    """Sums over all draws; and what the multipliers hand on to the draws that follow."""
+    """Sums over the draws of this device; and what the multipliers hand on to the draws that follow."""
     n = num_draws(arrays)
 
     def on_block(
@@ -130,7 +144,7 @@ def accumulate(
     x, _ = jax.eval_shape(scorer, arrays)
     length = _block_length(form, x, multipliers.num_replicates)
     carry, (sums, seen), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
-    return sums, watched(seen, largest), carry
+    return sums, watched(sum_of_shares(seen), largest), carry
 
 
 def _block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
@@ -197,25 +211,27 @@ def _count(form: Form, order: int, dim: int) -> int:
 def _from_pairs(
     scored: tuple[Block, Block], form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
 ) -> Float[Array, "orders columns"]:
-    (x, _), n, dim = scored, len(scored[0]), scored[0].shape[1]
-    ready = multipliers if isinstance(multipliers, Counts) else multipliers.prepared(n)
-    w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
+    (x, _), n, dim = scored, num_draws(scored), scored[0].shape[1]
+    ready = multipliers if isinstance(multipliers, Counts) else multipliers.prepared(len(x))
+    w = equal_weights(x) if weights is None else weights
     forms = [form if order is None else form.up_to(order, dim) for order in wanted.orders]
-    length = form.tile_length(n, dim, x.dtype.itemsize)
+    length = form.tile_length(len(x), dim, x.dtype.itemsize)
 
     def tile_sum(left: Side, right: Side) -> Float[Array, "orders columns"]:
-        kernels = [each.kernel(*left.arrays, *right.arrays) for each in forms]
-        left_v, right_v = (side.weights[:, None] * ready.rows(side.start, length, x.dtype) for side in (left, right))
+        (one, left_v), (other, right_v) = left.arrays, right.arrays
+        kernels = [each.kernel(*one, *other) for each in forms]
+        left_v, right_v = left.weights[:, None] * left_v, right.weights[:, None] * right_v
         return jnp.stack([(left_v * einsum("ij,jm->im", kernel, right_v)).sum(axis=0) for kernel in kernels])
 
     # Not negative but for rounding.
-    v = jnp.maximum(sum_over_tile_pairs(tile_sum, scored, w, length), 0)
+    v = jnp.maximum(sum_over_tile_pairs(tile_sum, (scored, ready), w, length), 0)
     if not wanted.unbiased:
         return v
 
     def diagonal(span: Span, carry: None, block: tuple[Block, Block], fresh: Weights) -> tuple[None, Array, None]:
         deltas = jnp.stack([weighted(each.diagonal(*block), fresh) for each in forms])
-        return carry, einsum("kn,nm->km", deltas, ready.rows(span.start, length, x.dtype) ** 2), None
+        return carry, einsum("kn,nm->km", deltas, ready.rows(span.start, length).astype(x.dtype) ** 2), None
 
     _, delta, _ = scan_over_blocks(diagonal, None, scored, None, length)
+    delta = sum_of_shares(delta)
     return jnp.stack([_unbiased(*row, n) for row in zip(v, delta, strict=True)])

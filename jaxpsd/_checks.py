@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._draws import Draws
+from jaxpsd._shards import at_hand, flattened, spread_like
 from jaxpsd._types import PyTree
 
 
@@ -57,10 +58,8 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     (shape,) = shapes
     if 0 in shape:
         raise ValueError(f"`{name}` holds no draws: its leading axes are {shape}.")
-    num_chains = 1
-    if leading == 2:
-        num_chains = shape[0]
-        leaves = [leaf.reshape(math.prod(shape), *leaf.shape[leading:]) for leaf in leaves]
+    num_chains = shape[0] if leading == 2 else 1
+    leaves = flattened(leaves, leading)
     draws = Draws(jax.tree.unflatten(treedef, leaves), num_chains)
     if draws.dim == 0:
         raise ValueError(f"`{name}` has positions without coordinates: shape {leaves[0].shape}.")
@@ -128,7 +127,8 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
     if draws.num_chains != flat.num_chains or _shapes(draws.positions) != _shapes(flat.positions):
         ours, theirs = map(_shapes, given)
         raise ValueError(f"Scores must have the shape of the samples; got {theirs} for samples of shape {ours}.")
-    return jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
+    scores = jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
+    return spread_like(draws.positions, scores)
 
 
 def _shapes(tree: PyTree) -> PyTree:
@@ -144,7 +144,8 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
     if draws.num_chains > 1:
         allowed.append((draws.num_chains, per_chain))
     # In double precision on the host where values are known: weights may span more than float32 does.
-    array = np.asarray(weights, np.float64) if is_concrete(weights) else jnp.asarray(weights, draws.dtype)
+    is_known = is_concrete(weights) and getattr(weights, "is_fully_addressable", True)
+    array = np.asarray(weights, np.float64) if is_known else jnp.asarray(weights, draws.dtype)
     if array.shape not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ValueError(f"`weights` must have shape {wanted}, one for each draw; got {array.shape}.")
@@ -157,20 +158,29 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
         if not array.any():
             raise ValueError("`weights` sum to zero; at least one draw needs a positive weight.")
     array = array / array.max()
-    return jnp.asarray(array / array.sum(), draws.dtype)
+    return spread_like(draws.positions, jnp.asarray(array / array.sum(), draws.dtype))
 
 
 def check_finite(values: Float[Array, "draws dim"], draws: Draws, what: str, remedy: str = "") -> None:
     """Name the first draw and coordinate at which a value is not a finite number."""
     if not is_concrete(values):
         return
-    bad = ~np.isfinite(np.asarray(values))
-    if bad.any():
-        draw, coordinate = map(int, np.argwhere(bad)[0])
-        value = values[draw, coordinate]
-        raise ValueError(
-            f"{what} is not finite at {draws.draw(draw)}, {draws.coordinate(coordinate)}: {value}. {remedy}".rstrip()
-        )
+    draw, coordinate, value = at_hand(_first_that_is_not_finite(values))
+    if not np.isfinite(value):
+        place = f"{draws.draw(int(draw))}, {draws.coordinate(int(coordinate))}"
+        raise ValueError(f"{what} is not finite at {place}: {value}. {remedy}".rstrip())
+
+
+@jax.jit
+def _first_that_is_not_finite(values: Float[Array, "draws dim"]) -> tuple[Array, Array, Array]:
+    """The first draw and its first coordinate where a value is not finite, and the value; the first value if all are.
+
+    On the device, since other processes may have some of the values.
+    """
+    bad = ~jnp.isfinite(values)
+    draw = jnp.argmax(bad.any(axis=1))
+    coordinate = jnp.argmax(bad[draw])
+    return draw, coordinate, values[draw, coordinate]
 
 
 def check_positive_integer(value: int, name: str, hint: str = "") -> int:
@@ -260,7 +270,7 @@ def readable_bytes(size: int) -> str:
 
 
 def _device_memory() -> int:
-    stats = jax.devices()[0].memory_stats()
+    stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"]
     if hasattr(os, "sysconf"):

@@ -7,7 +7,7 @@ function, and everything that it refers to, is the same. Where that cannot be to
 import dis
 import sysconfig
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache, partial
 from hashlib import blake2b
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -25,10 +25,12 @@ Build = Callable[..., Any]
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
-def compiled(build: Build, key: Any, *functions: Callable[..., Any] | None) -> Callable[..., Any]:
+def compiled(
+    build: Build, key: Any, *functions: Callable[..., Any] | None, variant: Hashable = None
+) -> Callable[..., Any]:
     """`jax.jit(build(*functions))`, kept while the functions live and refer to the same objects.
 
-    `key` tells apart what is built from the same functions. Methods and callable objects may change their
+    `key` and `variant` tell apart what is built from the same functions. Methods and callable objects may change their
     state unseen, and are compiled at every call; `jax.jit` around them says that they will not.
     """
     try:
@@ -39,10 +41,10 @@ def compiled(build: Build, key: Any, *functions: Callable[..., Any] | None) -> C
     owner = next((each for each in functions if each is not None), key)
     programs = _programs.setdefault(owner, {})
     others = tuple(each for each in functions if each is not owner)
-    kept, program = programs.get((key, others), (None, None))
+    kept, program = programs.get((key, variant, others), (None, None))
     if program is None or not _same(kept, references):
         program = jax.jit(build(*(weakref.proxy(each) if each is owner else each for each in functions)))
-        programs[key, others] = references, program
+        programs[key, variant, others] = references, program
     return program
 
 

@@ -24,7 +24,7 @@ from jaxpsd._blocks import block_length, map_over_blocks, num_draws
 from jaxpsd._checks import check_fits, check_positive_integer, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws
 from jaxpsd._form import FEW, Form, PairSums, all_scored, gram_of, in_coordinates_of
-from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run
+from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run, run_on_shares
 from jaxpsd._transform import Affine, Rule, check_transform
 from jaxpsd._types import PyTree, Scalar, Target
 
@@ -135,7 +135,7 @@ class Discrepancy(ABC):
             raise ValueError(f"{type(self).__name__} has a Stein kernel and no features; use `gram`.")
         shape = (draws.num_draws, count)
         check_fits(shape, draws.dtype, "The feature matrix", "`v_statistic` and `u_statistic` do without it.")
-        result = run(_features_kernel, target, draws, form, function=self._function)
+        result = run_on_shares(_features_kernel, target, draws, form, function=self._function, per_draw=True)
         return self._finite(result, target, draws, "A Stein feature")
 
     def gram(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Float[Array, "draws draws"]:
@@ -171,7 +171,7 @@ class Discrepancy(ABC):
         target, draws, weights, form = self._prepare(target, samples, weights, chains)
         if draws.num_draws < fewest_draws:
             raise ValueError("The U-statistic is a mean over pairs of different draws; got a single draw.")
-        statistic, few_share = run(kernel, target, draws, form, weights, function=self._function)
+        statistic, few_share = run_on_shares(kernel, target, draws, form, weights, function=self._function)
         self._finite(statistic, target, draws, "The statistic")
         warn_of_heavy_tails(few_share, draws, stacklevel=4)
         return statistic

@@ -28,6 +28,7 @@ from jaxpsd._blocks import (
     weighted,
 )
 from jaxpsd._score import Scorer
+from jaxpsd._shards import gathered, sum_of_shares
 from jaxpsd._transform import Affine
 from jaxpsd._types import Block, PyTree, Scalar
 
@@ -213,9 +214,8 @@ def tile_pair_sums(
 ) -> PairSums:
     """Pair sums from the Stein kernel, a tile of pairs at a time."""
     x, s = all_scored(scorer, arrays)
-    n, dim = x.shape
-    w = jnp.full(n, 1 / n, x.dtype) if weights is None else weights
-    tile = form.tile_length(n, dim, x.dtype.itemsize)
+    n, w = num_draws(x), equal_weights(x) if weights is None else weights
+    tile = form.tile_length(len(x), x.shape[1], x.dtype.itemsize)
 
     def tile_sum(left: Side, right: Side) -> Scalar:
         return einsum("i,ij,j->", left.weights, form.kernel(*left.arrays, *right.arrays), right.weights)
@@ -223,10 +223,15 @@ def tile_pair_sums(
     total = sum_over_tile_pairs(tile_sum, (x, s), w, tile)
     delta = jnp.zeros((), x.dtype)
     if diagonal:
-        delta = sum_draws(w * map_over_blocks(lambda block: form.diagonal(*block), (x, s), tile))
+        delta = sum_of_shares(sum_draws(w * map_over_blocks(lambda block: form.diagonal(*block), (x, s), tile)))
     # Not negative but for rounding.
     extremeness, largest = extremes(form, x, s, w, n)
-    return PairSums(jnp.maximum(total, 0), delta, share_of_few(largest, extremeness))
+    return PairSums(jnp.maximum(total, 0), delta, share_of_few(largest, sum_of_shares(extremeness)))
+
+
+def equal_weights(x: Block) -> Float[Array, " draws"]:
+    """1/n for every draw."""
+    return jnp.full(len(x), 1 / num_draws(x), x.dtype)
 
 
 def mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Scalar]:
@@ -275,7 +280,8 @@ def _largest(values: Float[Array, " draws"]) -> Float[Array, " few"]:
 
 def share_of_few(largest: Float[Array, "..."], total: Scalar) -> Scalar:
     """Share of the total that the largest terms of all blocks have."""
-    return jnp.where(total > 0, _largest(largest.ravel()).sum() / jnp.where(total > 0, total, 1), 0)
+    largest = _largest(gathered(_largest(largest.ravel())).ravel())
+    return jnp.where(total > 0, largest.sum() / jnp.where(total > 0, total, 1), 0)
 
 
 def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:

@@ -28,7 +28,7 @@ from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, mean_over_pairs
 from jaxpsd._resampling import Scheme, effective_draws, settle
-from jaxpsd._score import LogDensity, check_target, run, scores_of
+from jaxpsd._score import LogDensity, check_target, run, run_on_shares, scores_of
 from jaxpsd._settings import (
     INDEPENDENT,
     Settings,
@@ -293,7 +293,7 @@ def resampled(
     if settings.measures:
         target = scored_in_advance(target, draws)
     scheme = settle(rng_key, settings, target, draws, form, function)
-    values, seen = run(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
+    values, seen = run_on_shares(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
     discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
     check_varies(values, draws, discrepancy)
     independent = scheme.method in INDEPENDENT
@@ -398,7 +398,9 @@ def _asymptotic_test(
         side = draws.num_draws if count is None else min(count, draws.num_draws)
         spectrum = Spectrum(from_features=side == count, centred=centred)
         check_fits((side, side), draws.dtype, "The matrix of the spectrum", "Use a bootstrap, or fewer draws.")
-        return run(null_spectrum, target, draws, form, spectrum, function=function)
+        # The n × n matrix is made on one device.
+        where = run_on_shares if spectrum.from_features else run
+        return where(null_spectrum, target, draws, form, spectrum, function=function)
 
     u, omega, seen = spectrum_of(target, draws, centred=True)
     discrepancy._finite(jnp.append(omega, u), target, draws, "The statistic or its null distribution")
@@ -437,10 +439,10 @@ def _norm_test(
         raise TypeError(f"{type(discrepancy).__name__} has neither a sum over pairs of draws nor features.")
     check_fits((count, count), draws.dtype, "The covariance of the features", "Use a bootstrap, or fewer features.")
     function = discrepancy._function
-    v, root, seen = run(null_root, target, draws, form, function=function)
+    v, root, seen = run_on_shares(null_root, target, draws, form, function=function)
     discrepancy._finite(jnp.append(root, v), target, draws, "The statistic or its null distribution")
     if null is not None:
-        _, root, _ = run(null_root, *null, form, function=function)
+        _, root, _ = run_on_shares(null_root, *null, form, function=function)
         discrepancy._finite(root, *null, "The null distribution")
     warn(seen, draws, form, method="asymptotic", assumes_independence=True)
     values = jnp.append(v, simulate_norms(rng_key, form, root, settings.num_replicates) / draws.num_draws)

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd import _pvalues as pvalues
 from jaxpsd._autocorrelation import variance_of_mean
-from jaxpsd._blocks import block_length, einsum, sum_over_blocks, weighted
-from jaxpsd._bootstrap import Wanted, accumulate
+from jaxpsd._blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
+from jaxpsd._bootstrap import Wanted, accumulate_all
 from jaxpsd._checks import check_key, check_positive_integer, is_concrete
 from jaxpsd._correction import Functions, Regression, regress
 from jaxpsd._discrepancy import check_input
@@ -30,7 +30,7 @@ from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._gof import GofResult, result_of
 from jaxpsd._psd import PSD
 from jaxpsd._resampling import effective_draws, settle
-from jaxpsd._score import Scorer, run, scores_of
+from jaxpsd._score import Scorer, run_on_shares, scores_of
 from jaxpsd._settings import Settings, check_several, check_weights_suit
 from jaxpsd._signs import Signs
 from jaxpsd._tables import html_table, number, plain, text_table
@@ -287,7 +287,7 @@ def tabulated(
     psd = replace(psd, transform=resolve(check_transform(transform), draws, weights))
     form = psd._test_form(draws, weights, settings.num_replicates)
     scheme = settle(rng_key, settings, scores, draws, form, None)
-    columns, linearity = run(_mean_features, scores, draws, form, weights, scheme.multipliers)
+    columns, linearity = run_on_shares(_mean_features, scores, draws, form, weights, scheme.multipliers)
     psd._finite(columns, scores, draws, "A mean Stein feature")
     evidence, values = _evidence(columns)
     effective = effective_draws(scheme, draws) if settings.method == "auto" else None
@@ -361,16 +361,16 @@ def _mean_features(
 ) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"]]:
     """Mean features, observed and in each replicate; and how linear each score is in the draws."""
     moved = in_coordinates_of(form, scorer)
-    sums, _, _ = accumulate(moved, arrays, form, weights, signs, Wanted(()), signs.start())
+    sums, _ = accumulate_all(moved, arrays, form, weights, signs.of_share(arrays), Wanted(()))
     x, _ = jax.eval_shape(moved, arrays)
-    n, dim = x.shape
+    dim = x.shape[1]
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
         x, s = moved(block)
         both = jnp.concatenate([jnp.ones_like(x[:, :1]), x, s], axis=1)
         return einsum("ni,nj->ij", weighted(both, block_weights), both), None
 
-    length = block_length(n, 8 * dim * x.dtype.itemsize, given=form.block_size)
+    length = block_length(len(x), 8 * dim * x.dtype.itemsize, given=form.block_size)
     products, _ = sum_over_blocks(on_block, arrays, weights, length)
     products = products / products[0, 0]
     covariance = products[1:, 1:] - jnp.outer(products[0, 1:], products[0, 1:])
@@ -379,7 +379,7 @@ def _mean_features(
     own = own + 1e-5 * jnp.diag(jnp.diag(own))
     fitted = (cross * jnp.linalg.solve(own, cross)).sum(axis=0)
     linearity = jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
-    return (sums.z if weights is not None else sums.z / n), linearity
+    return (sums.z if weights is not None else sums.z / num_draws(arrays)), linearity
 
 
 # --- implied errors ---------------------------------------------------------------------------------------

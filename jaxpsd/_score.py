@@ -20,11 +20,14 @@ from jaxpsd._blocks import block_length, map_over_blocks
 from jaxpsd._checks import check_finite, check_samples, check_scores, positions_of
 from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws, one_of, ravel
+from jaxpsd._shards import Everywhere, at_hand, shards_of
 from jaxpsd._types import Block, LogDensityFn, PyTree, Target
 
 Scorer = Callable[[PyTree], tuple[Block, Block]]
 Kernel = Callable[..., Any]
-"""`kernel(scorer, arrays, *args)`, where blocks of `arrays` are what the scorer takes."""
+"""`kernel(scorer, arrays, *args)`, where blocks of `arrays` are what the scorer takes.
+
+Weights of draws, where a kernel takes some, are the second of its arguments."""
 
 # Scoring a block materialises a few arrays of the largest intermediate's size at a time.
 _LIVE_INTERMEDIATES = 4
@@ -88,7 +91,7 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
     if not callable(logdensity_fn):
         raise TypeError(f"`logdensity_fn` must be a function; got {type(logdensity_fn).__name__}.")
     draws = check_samples(samples, chains=chains)
-    scores = run(_scores, check_target(logdensity_fn, samples, draws), draws)
+    scores = scores_of(check_target(logdensity_fn, samples, draws), draws)
     check_finite_draws(draws, scores)
     return Draws(scores, draws.num_chains, draws.labels).like(positions_of(samples))
 
@@ -194,16 +197,57 @@ def run(kernel: Kernel, target: PyTree, draws: Draws, *args: PyTree, function: C
     """Call `kernel(scorer, arrays, *args)`, compiled once for each kernel, log-density and shape.
 
     A second `function` of the user's, where there is one, is bound to the first of the arguments, a form.
+
+    Where draws are spread over devices, the compiler decides what travels between them.
     """
+    shards = shards_of(draws.positions)
+    if shards is None:
+        return _run(None, kernel, target, draws, args, function)
+    return at_hand(_run(shards.gathering, kernel, target, draws, args, function))
+
+
+def run_on_shares(
+    kernel: Kernel,
+    target: PyTree,
+    draws: Draws,
+    *args: PyTree,
+    function: Callable[..., Any] | None = None,
+    per_draw: bool = False,
+) -> Any:
+    """As `run`, for a kernel that knows how to put shares together; each device works on the draws that it has.
+
+    What the kernel returns is the same for all devices and comes as arrays of this process; or, if it has an axis
+    of draws, stays where the draws are.
+    """
+    shards = shards_of(draws.positions)
+    if shards is None:
+        return _run(None, kernel, target, draws, args, function)
+    if per_draw:
+        return _run(shards.keeping_draws, kernel, target, draws, args, function)
+    return at_hand(_run(shards.keeping_sums, kernel, target, draws, args, function))
+
+
+def _run(
+    everywhere: Everywhere | None,
+    kernel: Kernel,
+    target: PyTree,
+    draws: Draws,
+    args: tuple[PyTree, ...],
+    function: Callable[..., Any] | None,
+) -> Any:
     if isinstance(target, LogDensity):
         logdensity, arguments, arrays = target.function, target.arguments, draws.positions
     else:
         logdensity, arguments, arrays = None, None, (draws.positions, target)
-    return compiled(partial(_build, kernel), kernel, logdensity, function)(arguments, arrays, *args)
+    program = compiled(partial(_build, kernel, everywhere), kernel, logdensity, function, variant=everywhere)
+    return program(arguments, arrays, *args)
 
 
 def _build(
-    kernel: Kernel, logdensity: Callable[..., Any] | None, function: Callable[..., Any] | None
+    kernel: Kernel,
+    everywhere: Everywhere | None,
+    logdensity: Callable[..., Any] | None,
+    function: Callable[..., Any] | None,
 ) -> Callable[..., Any]:
     def program(arguments: PyTree, arrays: PyTree, *args: Any) -> Any:
         scorer = _given_scores if logdensity is None else _AutodiffScorer(_applied(logdensity, arguments), arrays)
@@ -211,7 +255,14 @@ def _build(
             args = (args[0].bound_to(function), *args[1:])
         return kernel(scorer, arrays, *args)
 
-    return program
+    if everywhere is None:
+        return program
+
+    def on_all_devices(arguments: PyTree, arrays: PyTree, *args: Any) -> Any:
+        cut = (False, True, *(k == 1 for k in range(len(args))))
+        return everywhere(program, cut)(arguments, arrays, *args)
+
+    return on_all_devices
 
 
 def _applied(function: Callable[..., Any], arguments: PyTree) -> Callable[..., Any]:
@@ -221,7 +272,7 @@ def _applied(function: Callable[..., Any], arguments: PyTree) -> Callable[..., A
 
 def scores_of(target: PyTree, draws: Draws) -> PyTree:
     """Scores of all draws, evaluated unless they are given."""
-    return run(_scores, target, draws) if isinstance(target, LogDensity) else target
+    return run_on_shares(_scores, target, draws, per_draw=True) if isinstance(target, LogDensity) else target
 
 
 def check_finite_draws(draws: Draws, scores: PyTree) -> None:

@@ -9,7 +9,7 @@ their own everywhere (Chwialkowski et al., 2016). At the start of a chain all of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -19,8 +19,9 @@ from jax import lax
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt, UInt8, UInt32
 
-from jaxpsd._blocks import Span, block_length, scan_over_blocks, weighted
-from jaxpsd._types import Scalar
+from jaxpsd._blocks import Span, block_length, num_draws, num_local_draws, scan_over_blocks, weighted
+from jaxpsd._shards import gathered, num_shares, share_index
+from jaxpsd._types import PyTree, Scalar
 
 WORD = 32
 """Draws whose signs share a word."""
@@ -145,10 +146,30 @@ class Signs:
         _, total, _ = scan_over_blocks(on_block, self.start(), everywhere, None, length)
         return total / num_draws
 
+    def of_share(self, arrays: PyTree) -> "Signs":
+        """The signs of the draws that this device has."""
+        if num_shares() == 1:
+            return self
+        length = num_local_draws(arrays)
+        origin = lax.fori_loop(0, share_index(), lambda _, place: place.after(length, self.chain), self.origin)
+        return replace(self, origin=origin)
+
     def prepared(self, num_draws: int) -> "PackedSigns":
         """The signs of all draws, in memory: a bit each."""
-        words, _ = self.words(self.origin, num_draws, self.start())
-        return PackedSigns(jnp.pad(words, ((0, 1), (0, 0))))
+        words, last = self.words(self.origin, num_draws, self.start())
+        return PackedSigns(jnp.pad(words ^ self.before_share(last)[None], ((0, 1), (0, 0))))
+
+    def before_share(self, last: Parity) -> Parity:
+        """The signs of the draw before those of this device, from what each has handed on at its end."""
+        if num_shares() == 1 or self.kind == "rademacher":
+            return self.start()
+        is_before = jnp.arange(num_shares())[:, None] < share_index()
+        return jnp.bitwise_xor.reduce(jnp.where(is_before, gathered(last), jnp.uint32(0)), axis=0)
+
+
+def as_numbers(parity: Parity, dtype: jnp.dtype) -> Float[Array, " one_and_replicates"]:
+    """Signs of one draw as numbers, a one first."""
+    return unpacked(parity[None], 1, dtype)[0]
 
 
 class PackedSigns(NamedTuple):
@@ -156,10 +177,10 @@ class PackedSigns(NamedTuple):
 
     words: Words
 
-    def rows(self, start: Int[Array, ""], length: int, dtype: jnp.dtype) -> Multipliers:
+    def rows(self, start: Int[Array, ""], length: int) -> Multipliers:
         """Multipliers of some draws, a column of ones first."""
         some = lax.dynamic_slice_in_dim(self.words, start // WORD, num_words(length) + 1)
-        return unpacked(_shifted(some, (start % WORD).astype(jnp.uint32)), length, dtype)
+        return unpacked(_shifted(some, (start % WORD).astype(jnp.uint32)), length, jnp.dtype(jnp.float32))
 
 
 class Shifted(NamedTuple):
@@ -203,9 +224,9 @@ class ShiftedRows(NamedTuple):
     signs: PackedSigns
     shift: Float[Array, " one_and_replicates"]
 
-    def rows(self, start: Int[Array, ""], length: int, dtype: jnp.dtype) -> Multipliers:
+    def rows(self, start: Int[Array, ""], length: int) -> Multipliers:
         """Multipliers of some draws, a column of ones first."""
-        return self.signs.rows(start, length, dtype) + self.shift[None]
+        return self.signs.rows(start, length) + self.shift[None]
 
 
 @partial(register_dataclass, data_fields=["key"], meta_fields=["num_replicates"])
@@ -219,12 +240,16 @@ class Multinomial:
     key: PRNGKeyArray
     num_replicates: int
 
-    def prepared(self, num_draws: int) -> "Counts":
-        """The counts of all draws, in memory: a byte each, as one in 10⁵⁰⁰ exceeds 255."""
+    def of_share(self, arrays: PyTree) -> "Counts":
+        """The counts of the draws that this device has, in memory: a byte each, as one in 10⁵⁰⁰ exceeds 255."""
+        length, total = num_local_draws(arrays), num_draws(arrays)
 
         def once(replicate: Int[Array, ""]) -> UInt8[Array, " draws"]:
-            drawn = jax.random.randint(jax.random.fold_in(self.key, replicate), (num_draws,), 0, num_draws)
-            return jnp.zeros(num_draws, jnp.uint8).at[drawn].add(1)
+            drawn = jax.random.randint(jax.random.fold_in(self.key, replicate), (total,), 0, total)
+            place = drawn - share_index() * length
+            # Places before the first would be counted from the end.
+            place = jnp.where(place < 0, length, place)
+            return jnp.zeros(length, jnp.uint8).at[place].add(1, mode="drop")
 
         return Counts(lax.map(once, jnp.arange(self.num_replicates), batch_size=16).T)
 
@@ -244,11 +269,11 @@ class Counts(NamedTuple):
 
     def of_block(self, span: Span, length: int, before: None, dtype: jnp.dtype) -> tuple[Multipliers, None]:
         """Multipliers of a block of draws, a column of ones first."""
-        return self.rows(span.start, length, dtype), before
+        return self.rows(span.start, length).astype(dtype), before
 
-    def rows(self, start: Int[Array, ""], length: int, dtype: jnp.dtype) -> Multipliers:
+    def rows(self, start: Int[Array, ""], length: int) -> Multipliers:
         """Multipliers of some draws, a column of ones first."""
-        some = lax.dynamic_slice_in_dim(self.counts, start, length).astype(dtype) - 1
+        some = lax.dynamic_slice_in_dim(self.counts, start, length).astype(jnp.float32) - 1
         return jnp.pad(some, ((0, 0), (1, 0)), constant_values=1)
 
 

@@ -254,10 +254,7 @@ def _merge(first: StreamState, second: StreamState) -> StreamState:
             "told apart by their `start`."
         )
     _check_order(first, second)
-    # The second piece was summed as if the draw before it had the sign +1 in every replicate.
-    sign = 1 - 2 * (first.last & 1).astype(first.sums.z.dtype)
-    factor = jnp.concatenate([jnp.ones(1, sign.dtype), sign])[None]
-    moved, excess = (part._replace(z=part.z * factor) for part in (second.sums, second.excess))
+    moved, excess = (part.continuing(first.last) for part in (second.sums, second.excess))
     total = compensated_add((first.sums, first.excess), moved)
     total = compensated_add(total, jax.tree.map(jnp.negative, excess))
     count = Place(

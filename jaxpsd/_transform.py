@@ -7,7 +7,7 @@ so that x = loc + scale·y and the scores are simply scaleᵀ s.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,11 @@ from jax.tree_util import register_dataclass, register_static
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
+from jaxpsd._blocks import block_length, einsum, num_draws, product_over_draws, sum_draws, sum_over_blocks, weighted
 from jaxpsd._checks import check_choice, check_finite, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws, ravel
-from jaxpsd._score import Scorer, raise_for_value, run
+from jaxpsd._score import Scorer, raise_for_value, run_on_shares
+from jaxpsd._shards import Shards, at_hand, from_first_share, largest_of_shares, shards_of
 from jaxpsd._types import Block, PyTree
 
 
@@ -205,7 +206,10 @@ def fit(rule: Rule, draws: Draws, weights: Float[Array, " draws"] | None) -> Aff
             f"Whitening {draws.dim} coordinates needs more than {draws.dim} draws; got {draws.num_draws}. "
             "Use 'standardize', or more draws."
         )
-    affine = _fit(rule, draws.positions, weights)
+    shards = shards_of(draws.positions)
+    affine = _fit(shards)(rule, draws.positions, weights)
+    if shards is not None:
+        affine = at_hand(affine)
     if is_concrete(affine):
         _raise_if_singular(rule, affine, draws)
     return affine
@@ -234,8 +238,13 @@ def common_transform(rule: Rule, sets: Sequence[Draws]) -> Affine:
     return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)[:, None] * factor))
 
 
-@jax.jit
-def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) -> Affine:
+@lru_cache(maxsize=16)
+def _fit(shards: Shards | None) -> Callable[[Rule, PyTree, Float[Array, " draws"] | None], Affine]:
+    everywhere = _fit_to_draws if shards is None else shards.keeping_sums(_fit_to_draws, (False, True, True))
+    return jax.jit(everywhere)
+
+
+def _fit_to_draws(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) -> Affine:
     draws = Draws(positions)
     length = block_length(draws.num_draws, 4 * draws.dim * draws.dtype.itemsize)
 
@@ -249,10 +258,11 @@ def _fit(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) 
             return summed, jnp.abs(values).max(axis=0)
 
         summed, largest = sum_over_blocks(on_block, positions, weights, length)
-        return summed / draws.num_draws if weights is None else summed, largest.max(axis=0)
+        largest = largest_of_shares(largest.max(axis=0))
+        return summed / num_draws(positions) if weights is None else summed, largest
 
     # Deviations from a draw are exactly zero for a constant coordinate, and small numbers anyway.
-    origin = ravel(jax.tree.map(lambda leaf: leaf[:1], positions))
+    origin = from_first_share(ravel(jax.tree.map(lambda leaf: leaf[:1], positions)))
     shift, spread = mean(lambda x: x - origin)
     loc = origin[0] + shift
     if rule is Rule.CENTER:
@@ -279,7 +289,7 @@ def fit_to_target(target: PyTree, draws: Draws, weights: Float[Array, " draws"] 
     by_draws = fit(Rule.STANDARDIZE, draws, weights)
     if draws.num_draws <= 2 * draws.dim:
         return by_draws
-    affine = run(_fit_to_target, target, draws, by_draws, weights)
+    affine = run_on_shares(_fit_to_target, target, draws, by_draws, weights)
     if is_concrete(affine) and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(affine)):
         raise_for_value(target, draws, "The scale of the target", "Give a `transform` of your own.")
     return affine
@@ -288,14 +298,14 @@ def fit_to_target(target: PyTree, draws: Draws, weights: Float[Array, " draws"] 
 def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Float[Array, " draws"] | None) -> Affine:
     mapping = by_draws.mapping()
     x, _ = jax.eval_shape(scorer, arrays)
-    n, dim = x.shape
+    n, dim = num_draws(arrays), x.shape[1]
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[tuple[Array, Array], None]:
         values = jnp.concatenate(mapping(*scorer(block)), axis=1)
         counted = weighted(values, block_weights)
         return (sum_draws(counted), product_over_draws(counted, values)), None
 
-    length = block_length(n, 8 * dim * x.dtype.itemsize)
+    length = block_length(len(x), 8 * dim * x.dtype.itemsize)
     sums, _ = sum_over_blocks(on_block, arrays, weights, length)
     mean, product = sums if weights is not None else jax.tree.map(lambda leaf: leaf / n, sums)
     covariance = product - jnp.outer(mean, mean)

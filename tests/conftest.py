@@ -18,6 +18,9 @@ DATA = Path(__file__).parent / "data"
 fast_compilation = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
 jax.config.update("jax_disable_most_optimizations", fast_compilation)
 
+# For the tests of draws that are spread over devices; all others use the first.
+jax.config.update("jax_num_cpu_devices", 8)
+
 
 # Compiled programs are kept as long as the process lives, and the system maps only so many pieces of code.
 _TESTS_BETWEEN_CLEARING = 100

@@ -146,7 +146,7 @@ def test_index_tables_are_arguments_of_the_compiled_program():
 
     draws = check_samples(jnp.zeros((50, 20)))
     psd = jaxpsd.PSD(4, form="primal")
-    compiled = jax.jit(_score._build(_discrepancy._v_kernel, None, None))
+    compiled = jax.jit(_score._build(_discrepancy._v_kernel, None, None, None))
     text = compiled.lower(None, (draws.positions, draws.positions), psd._form(draws, None), None).as_text()
     # The table for z̄ has 10,625 × 7 entries; as a literal it would be most of a megabyte of text.
     assert len(text) < 200_000

@@ -84,7 +84,7 @@ def test_replicates_of_a_kernel_are_quadratic_forms_of_its_gram_matrix():
     options = {"method": "markov", "flip_probability": 0.2, "num_replicates": 39}
     kernel = jaxpsd.gof_test(KEY, EVERY["imq"], -x, x, **options)
     gram = np.asarray(EVERY["imq"].gram(-x, x))
-    signs = signs_of(KEY, "markov", kernel.parameter, 50, 39).prepared(50).rows(jnp.asarray(0), 50, jnp.float64)
+    signs = signs_of(KEY, "markov", kernel.parameter, 50, 39).prepared(50).rows(jnp.asarray(0), 50)
     expected = np.einsum("im,ij,jm->m", signs, gram, signs)[1:] / 50**2
     np.testing.assert_allclose(kernel.replicates, expected, rtol=1e-10)
 

@@ -66,7 +66,7 @@ def test_replicates_of_other_runs_are_what_their_formula_says():
     null = jaxpsd.gof_test(key, psd, logdensity, x, method="rademacher", num_replicates=50)
     from jaxpsd._resampling import signs_of
 
-    v = np.asarray(signs_of(key, "rademacher", None, 60, 50).prepared(60).rows(jnp.asarray(0), 60, jnp.float32))[:, 1:]
+    v = np.asarray(signs_of(key, "rademacher", None, 60, 50).prepared(60).rows(jnp.asarray(0), 60))[:, 1:]
     tau = np.asarray(psd.features(logdensity, x), np.float64)
     part = np.sqrt(max(0, 1 - np.mean(null.replicates) / float(null.statistic)))
     errors = (v - v.mean(axis=0)).T @ (tau - tau.mean(axis=0)) / 60

@@ -27,7 +27,7 @@ def test_memory_does_not_grow_with_draws_times_data():
         return -0.5 * jnp.sum((data - theta[0]) ** 2 * jnp.exp(theta[1])) - 0.5 * theta @ theta
 
     draws = jax.ShapeDtypeStruct((10_000, 2), jnp.float32)
-    kernel = jax.jit(_score._build(_score._scores, posterior, None))
+    kernel = jax.jit(_score._build(_score._scores, None, posterior, None))
     memory = kernel.lower(((), {}), draws).compile().memory_analysis()
     # All draws at once would need 10⁴ · 10⁵ numbers, 4 GB, for each intermediate.
     assert memory.temp_size_in_bytes < 4 * _score._SCORING_BYTES

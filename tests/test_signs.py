@@ -23,7 +23,7 @@ def signs(method):
 
 @cache
 def all_signs(method):
-    return np.asarray(signs(method).prepared(DRAWS).rows(jnp.asarray(0), DRAWS, jnp.float32))
+    return np.asarray(signs(method).prepared(DRAWS).rows(jnp.asarray(0), DRAWS))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -89,7 +89,7 @@ def test_block_signs_change_between_blocks_only():
 def test_any_part_of_the_signs_can_be_had():
     packed, every = signs("markov").prepared(DRAWS), all_signs("markov")
     for start, length in [(0, 5), (31, 2), (77, 640), (1999, 1), (1000, 1000)]:
-        rows = packed.rows(jnp.asarray(start), length, jnp.float32)
+        rows = packed.rows(jnp.asarray(start), length)
         np.testing.assert_array_equal(rows, every[start : start + length])
 
 
@@ -116,7 +116,7 @@ def test_places_count_beyond_what_integers_hold():
 
 
 def test_counts_are_multinomial():
-    counts = np.asarray(Multinomial(KEY, 400).prepared(200).counts)
+    counts = np.asarray(Multinomial(KEY, 400).of_share(jnp.zeros(200)).counts)
     np.testing.assert_array_equal(counts.sum(axis=0), 200)
     expected = scipy.stats.binom.pmf(np.arange(5), 200, 1 / 200)
     seen = np.bincount(counts.ravel(), minlength=5)[:5] / counts.size
@@ -124,6 +124,6 @@ def test_counts_are_multinomial():
 
 
 def test_counts_are_centred():
-    rows = np.asarray(Multinomial(KEY, 50).prepared(100).rows(jnp.asarray(0), 100, jnp.float32))
+    rows = np.asarray(Multinomial(KEY, 50).of_share(jnp.zeros(100)).rows(jnp.asarray(0), 100))
     np.testing.assert_array_equal(rows[:, 0], 1)
     np.testing.assert_array_equal(rows[:, 1:].sum(axis=0), 0)

@@ -1,0 +1,221 @@
+"""Draws that are spread over devices: the results of one device, and nothing travels but sums."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import jaxpsd
+from jaxpsd._bootstrap import Wanted, bootstrap
+from jaxpsd._checks import check_samples
+from jaxpsd._discrepancy import _u_kernel, _v_kernel
+from jaxpsd._resampling import settle
+from jaxpsd._score import _build
+from jaxpsd._settings import Settings
+from jaxpsd._shards import shards_of
+
+KEY = jax.random.key(3)
+# A share of 125 draws, which no word of 32 signs divides.
+N, DIM = 1000, 3
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum((x - 0.2) ** 2)
+
+
+def spread(array, devices=8, axis_type=AxisType.Auto):
+    mesh = jax.make_mesh((devices,), ("draws",), devices=jax.devices()[:devices], axis_types=(axis_type,))
+    return jax.device_put(array, NamedSharding(mesh, PartitionSpec("draws")))
+
+
+@pytest.fixture(scope="module")
+def draws(chain):
+    return chain(0.6, (1, N, DIM))[0]
+
+
+DISCREPANCIES = {
+    "moments": jaxpsd.PSD(2),
+    "features": jaxpsd.PSD(2, norm="l1"),
+    "pairs": jaxpsd.PSD(3, form="dual"),
+    "standardized": jaxpsd.PSD(2, transform="standardize"),
+    "whitened": jaxpsd.PSD(2, transform="whiten"),
+    "KSD": jaxpsd.KSD(),
+    "Gaussian KSD": jaxpsd.KSD(jaxpsd.Gaussian()),
+    "own functions": jaxpsd.SteinDiscrepancy(lambda x: jnp.sin(x)),
+}
+
+
+@pytest.mark.parametrize("name", DISCREPANCIES)
+def test_values_are_those_of_one_device(draws, name):
+    discrepancy, x = DISCREPANCIES[name], spread(draws)
+    weights = jax.random.uniform(KEY, (N,))
+    for given in (None, weights):
+        expected = discrepancy(logdensity, draws, given)
+        np.testing.assert_allclose(discrepancy(logdensity, x, given), expected, rtol=2e-5)
+    if name != "features":
+        expected = discrepancy.u_statistic(logdensity, draws)
+        np.testing.assert_allclose(discrepancy.u_statistic(logdensity, x), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["primal", "dual"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "rademacher"},
+        {"method": "rademacher", "weights": True},
+        {"method": "markov", "flip_probability": 0.1},
+        {"method": "block", "block_length": 7},
+        {"method": "multinomial"},
+        {"method": "auto"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+@pytest.mark.filterwarnings("ignore::jaxpsd.DependentDrawsWarning")
+def test_replicates_are_those_of_one_device(draws, options, form):
+    options = dict(options)
+    if options.pop("weights", False):
+        options["weights"] = jax.random.uniform(KEY, (N,))
+    psd = jaxpsd.PSD(2, form=form)
+    expected = jaxpsd.gof_test(KEY, psd, logdensity, draws, num_replicates=60, **options)
+    result = jaxpsd.gof_test(KEY, psd, logdensity, spread(draws), num_replicates=60, **options)
+    np.testing.assert_allclose(result.replicates, expected.replicates, rtol=2e-4, atol=1e-6)
+    assert result.p_value == expected.p_value
+    assert result.method == expected.method
+
+
+@pytest.mark.parametrize("devices", [2, 3, 5])
+def test_the_ring_meets_every_pair_once(chain, devices):
+    x = chain(0.3, (1, 60 * devices, DIM))[0]
+    for weights in (None, jnp.linspace(0.1, 1, len(x))):
+        expected = jaxpsd.KSD()(logdensity, x, weights)
+        np.testing.assert_allclose(jaxpsd.KSD()(logdensity, spread(x, devices), weights), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_chains", [1, 4, 5, 8, 16])
+def test_the_autocorrelation_time_is_that_of_one_device(chain, num_chains):
+    # More draws than points of the series, so that stretches of draws lie on two devices.
+    x = chain(0.9, (num_chains, 20_000 // num_chains, 2)).reshape(-1, 2)
+    options = {"num_replicates": 40, "method": "auto"}
+    one, many = (
+        jaxpsd.gof_test(KEY, jaxpsd.PSD(2), logdensity, jaxpsd.Draws(positions, num_chains), **options)
+        for positions in (x, spread(x))
+    )
+    assert many.autocorrelation_time == pytest.approx(one.autocorrelation_time, rel=1e-4)
+    assert many.parameter == one.parameter
+    np.testing.assert_allclose(many.replicates, one.replicates, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+def test_chains_on_devices_of_their_own(chain, axis_type):
+    chains = chain(0.5, (16, 50, 2))
+    samples = {"a": chains[..., 0], "b": chains}
+
+    def density(position):
+        return -0.5 * jnp.sum(position["b"] ** 2) - 0.1 * position["a"] ** 2
+
+    apart = jax.tree.map(lambda leaf: spread(leaf, axis_type=axis_type), samples)
+    options = {"chains": True, "num_replicates": 40}
+    one, many = (jaxpsd.gof_test(KEY, jaxpsd.PSD(2), density, each, **options) for each in (samples, apart))
+    np.testing.assert_allclose(many.replicates, one.replicates, rtol=1e-4, atol=1e-6)
+    scores = jaxpsd.score(density, apart, chains=True)
+    assert all(len(leaf.sharding.device_set) == 8 for leaf in jax.tree.leaves(scores))
+    again = jaxpsd.gof_test(KEY, jaxpsd.PSD(2), scores, apart, **options)
+    np.testing.assert_allclose(again.replicates, one.replicates, rtol=1e-4, atol=1e-6)
+
+
+def test_some_devices_may_have_the_same_draws(draws):
+    mesh = jax.make_mesh((4, 2), ("draws", "model"), axis_types=(AxisType.Auto,) * 2)
+    x = jax.device_put(draws, NamedSharding(mesh, PartitionSpec("draws")))
+    assert shards_of(x).count == 4
+    np.testing.assert_allclose(jaxpsd.PSD(2)(logdensity, x), jaxpsd.PSD(2)(logdensity, draws), rtol=1e-5)
+
+
+def test_draws_cut_in_other_ways_are_put_in_order(chain):
+    chains = chain(0.5, (3, 80, 2))
+    mesh = jax.make_mesh((8,), ("draws",), axis_types=(AxisType.Auto,))
+    x = jax.device_put(chains, NamedSharding(mesh, PartitionSpec(None, "draws")))
+    np.testing.assert_allclose(jaxpsd.PSD(2)(logdensity, x), jaxpsd.PSD(2)(logdensity, chains), rtol=1e-5)
+
+
+def test_scores_may_come_from_anywhere(draws):
+    scores, psd = jaxpsd.score(logdensity, draws), jaxpsd.PSD(2)
+    expected = psd(scores, draws)
+    np.testing.assert_allclose(psd(scores, spread(draws)), expected, rtol=1e-5)
+    np.testing.assert_allclose(psd(np.asarray(scores), spread(draws)), expected, rtol=1e-5)
+    np.testing.assert_allclose(psd(spread(scores), draws), expected, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::jaxpsd.DependentDrawsWarning")
+def test_everything_else_takes_them_too(draws):
+    x = spread(draws)
+    one, many = (jaxpsd.adaptive_test(KEY, logdensity, each, num_replicates=60) for each in (draws, x))
+    np.testing.assert_allclose(many.parts.statistic, one.parts.statistic, rtol=1e-4)
+    one, many = (jaxpsd.moment_table(KEY, logdensity, each, num_replicates=60) for each in (draws, x))
+    np.testing.assert_allclose(many.mean, one.mean, rtol=1e-3, atol=1e-6)
+    assert many.labels == one.labels
+    one, many = (jaxpsd.gof_test(KEY, jaxpsd.PSD(2), logdensity, each, method="asymptotic") for each in (draws, x))
+    np.testing.assert_allclose(many.statistic, one.statistic, rtol=1e-4)
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"as they are": x, "too wide": spread(1.5 * draws)})
+    assert ranking.best == "as they are"
+    features = jaxpsd.PSD(2).features(logdensity, x)
+    assert len(features.sharding.device_set) == 8
+
+
+def test_a_draw_that_is_not_finite_is_named(draws):
+    x = spread(draws.at[777, 1].set(jnp.nan))
+    with pytest.raises(ValueError, match="not finite at draw 777, coordinate 1: nan"):
+        jaxpsd.PSD(2)(logdensity, x)
+
+
+# --- what travels -----------------------------------------------------------------------------------------
+
+
+def collectives(kernel, x, *args):
+    """Kinds and sizes, in numbers, of all that devices send each other."""
+    draws = check_samples(x)
+    shards = shards_of(draws.positions)
+    program = jax.jit(_build(kernel, shards.keeping_sums, logdensity, None))
+    text = program.lower(((), {}), draws.positions, *args).compile().as_text()
+    found = re.findall(
+        r"= (.+?) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(", text
+    )
+    shapes = [(kind, re.findall(r"\w\d+\[([\d,]*)\]", result)) for result, kind in found]
+    return [
+        (kind, max(int(np.prod([int(size) for size in shape.split(",") if size])) for shape in parts))
+        for kind, parts in shapes
+    ]
+
+
+@pytest.fixture(scope="module")
+def many_draws():
+    return spread(jax.random.normal(KEY, (80_000, DIM)))
+
+
+@pytest.mark.parametrize("kernel", [_v_kernel, _u_kernel])
+def test_a_value_sends_sums_only(many_draws, kernel):
+    form = jaxpsd.PSD(2)._form(check_samples(many_draws), None)
+    found = collectives(kernel, many_draws, form, None)
+    assert found
+    assert max(size for _, size in found) < 200
+
+
+@pytest.mark.parametrize("method", ["rademacher", "markov", "block"])
+def test_a_test_sends_sums_of_replicates_only(many_draws, method):
+    draws, parameter = check_samples(many_draws), {"markov": 0.1, "block": 5}.get(method)
+    psd = jaxpsd.PSD(2)
+    form = psd._test_form(draws, None, 50)
+    scheme = settle(KEY, Settings(method, 50, 0.05, parameter), logdensity, draws, form, None)
+    found = collectives(bootstrap, many_draws, form, None, scheme.multipliers, Wanted())
+    assert found
+    # Sums of 9 monomials in 50 replicates, and signs handed on by 8 devices.
+    assert max(size for _, size in found) <= 9 * 51
+
+
+def test_pairs_send_shares_round_a_ring(many_draws):
+    form = jaxpsd.KSD()._form(check_samples(many_draws), None)
+    found = collectives(_v_kernel, many_draws, form, None)
+    assert {kind for kind, size in found if size > 100} == {"collective-permute"}
+    assert max(size for _, size in found) == 10_000 * DIM

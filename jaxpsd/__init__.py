@@ -39,6 +39,7 @@ _moments        which moments are wrong, and by how much
 _rank           which sampler, or which setting of one, to use
 _diagnose       everything at a glance
 _stream         draws that come in batches
+_out_of_core    draws that do not fit in memory
 adapters        from other libraries' results to a target and draws: numpyro, arviz
 plots           pictures, with matplotlib
 _files          draws from files
@@ -63,6 +64,7 @@ from jaxpsd._linear_ksd import LinearKSD
 from jaxpsd._minibatch import minibatch_score
 from jaxpsd._moments import ImpliedErrors, MomentTable, moment_table
 from jaxpsd._operator import stein_operator
+from jaxpsd._out_of_core import load_state, save_state, stream_over
 from jaxpsd._psd import PSD
 from jaxpsd._rank import Comparison, Ranking, rank, sample_grid
 from jaxpsd._rfsd import RFSD
@@ -129,12 +131,15 @@ __all__ = [
     "from_numpyro",
     "from_numpyro_svi",
     "gof_test",
+    "load_state",
     "minibatch_score",
     "moment_table",
     "rank",
     "sample_grid",
+    "save_state",
     "score",
     "spread",
     "stein_operator",
     "stream",
+    "stream_over",
 ]

@@ -248,7 +248,7 @@ def _batch(
 
 def _merge(first: StreamState, second: StreamState) -> StreamState:
     """The state of two pieces together."""
-    if not _is_one_stream(first, second):
+    if not is_one_stream(first, second):
         raise ValueError(
             "Only states of one stream can be merged: with the same key, discrepancy, method and positions. Pieces are "
             "told apart by their `start`."
@@ -266,7 +266,8 @@ def _merge(first: StreamState, second: StreamState) -> StreamState:
     return replace(first, sums=total[0], excess=total[1], count=count, chains=chains, end=second.end, last=last)
 
 
-def _is_one_stream(first: StreamState, second: StreamState) -> bool:
+def is_one_stream(first: StreamState, second: StreamState) -> bool:
+    """Whether both states have the same settings."""
     if jax.tree.structure(first) != jax.tree.structure(second):
         return False
     if not is_concrete(first, second):

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -12,6 +13,7 @@ import jaxpsd
 from benchmarks._harness import best_time, in_one_program
 from benchmarks.paper._experiment import Experiment, Pieces
 from benchmarks.paper._text import COLOURS, MARKERS, interval, markdown, verdict
+from benchmarks.paper.gof import adaptive
 from benchmarks.power import widened
 
 DIM = 10
@@ -33,16 +35,17 @@ def seconds(n: int, dim: int, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def power(dim: int, repeats: int) -> dict[str, float]:
-    """Variance case, order 2, n = 1000: share of rejections."""
+    """Variance case, n = 1000: share of rejections of order 2, and of the adaptive test."""
     draw = widened(1.7)
 
     def once(key: jax.Array) -> jax.Array:
         draws, sign = jax.random.split(key)
         x = draw(draws, 1000, dim)
-        return jaxpsd.gof_test(sign, jaxpsd.PSD(2), -x, x, method="rademacher", num_replicates=500).p_value
+        order_2 = jaxpsd.gof_test(sign, jaxpsd.PSD(2), -x, x, method="rademacher", num_replicates=500).p_value
+        return jnp.stack([order_2, adaptive(sign, -x, x)])
 
-    p = in_one_program(once, dim, repeats)
-    return {"share": float((p <= 0.05).mean()), "repeats": repeats}
+    shares = (in_one_program(once, dim, repeats) <= 0.05).mean(axis=0)
+    return {"order 2": float(shares[0]), "adaptive": float(shares[1]), "repeats": repeats}
 
 
 def pieces(smoke: bool) -> Pieces:
@@ -79,12 +82,13 @@ def render(results: Mapping[str, Any]) -> str:
     if 10_000_000 in times:
         slope = np.log(times[10_000_000]["PSD r = 2"] / times[100_000]["PSD r = 2"]) / np.log(100)
         lines.append(f"- From 10⁵ to 10⁷ draws the time of order 2 grows with the power {slope:.2f} of n.")
-    shares = {int(name.removeprefix("d = ")): row for name, row in results.items() if name.startswith("d = ")}
-    text = ", ".join(
-        "{}: {:.2f} ({:.2f} … {:.2f})".format(dim, row["share"], *interval(row["share"], row["repeats"]))
-        for dim, row in shares.items()
-    )
-    lines.append(f"- Power of order 2 against one variance of 1.7 among d, n = 1000: {text}.")
+    powers = [{"d": name.removeprefix("d = "), **row} for name, row in results.items() if name.startswith("d = ")]
+
+    def share(row: Mapping[str, Any], test: str) -> str:
+        return "{:.2f} ({:.2f} … {:.2f})".format(row[test], *interval(row[test], row["repeats"]))
+
+    rows = [{"d": row["d"], **{test: share(row, test) for test in ("order 2", "adaptive")}} for row in powers]
+    lines += ["", "Power against one variance of 1.7 among d, n = 1000:", "", markdown(rows)]
     return "\n".join(lines) + "\n"
 
 

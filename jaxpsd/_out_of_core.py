@@ -1,0 +1,306 @@
+"""Draws that do not fit in memory: streamed from disk, with a progress that survives a kill.
+
+A checkpoint is the state of a stream after some batch, written at one stroke. Resumed, batches are cut where they
+would have been cut, so that the result is the same to the last bit.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from math import lcm
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from jaxpsd._checks import check_positive_integer
+from jaxpsd._gof import GofResult
+from jaxpsd._signs import WORD
+from jaxpsd._stream import Stream, StreamState, is_one_stream
+from jaxpsd._types import PyTree, Scalar, Target
+
+# Bytes of positions that are read at a time.
+_CHUNK_BYTES = 2**25
+
+
+def stream_over(
+    stream: Stream,
+    rng_key: PRNGKeyArray,
+    target: Target,
+    source: PyTree,
+    *,
+    chunk_length: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 60.0,
+    progress: bool = True,
+    chains: bool | None = None,
+) -> Scalar | GofResult:
+    """Stream draws that are too many for memory, from arrays on disk or from any iterator.
+
+    Parameters
+    ----------
+    stream
+        From `jaxpsd.stream`.
+    rng_key
+        A key of `jax.random`; without replicates, any.
+    target
+        The log-density; or the scores, in the form of `source`. The batches of an iterator are then pairs
+        `(samples, scores)` and the target is None.
+    source
+        What has a shape and can be sliced, (draws, dim) or (chains, draws, dim): a NumPy memmap, a Zarr array, a
+        dataset of h5py. Or a dictionary, list or tuple of such. Or an iterator of batches (draws, dim) of one chain.
+    chunk_length
+        Draws to read at a time; None chooses by memory and, for Zarr and HDF5, by how they are stored.
+    checkpoint
+        A file in which progress is kept. If it is there already, the work goes on where it stopped.
+    checkpoint_every
+        Seconds between two writings of it.
+    progress
+        Whether to show a progress bar.
+    chains
+        Whether the leaves of a pytree have a chain axis before the draws.
+
+    Returns
+    -------
+    Array or GofResult
+        What the stream computes.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import jaxpsd
+    >>> folder = getfixture("tmp_path")
+    >>> np.save(folder / "draws.npy", np.random.default_rng(0).normal(size=(5000, 3)).astype(np.float32))
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> draws = np.load(folder / "draws.npy", mmap_mode="r")
+    >>> stream = jaxpsd.stream(jaxpsd.PSD(2), num_replicates=200)
+    >>> result = jaxpsd.stream_over(
+    ...     stream, jax.random.key(0), logdensity, draws, checkpoint=folder / "progress.npz", progress=False
+    ... )
+    >>> bool(result.reject)
+    False
+    """
+    if not isinstance(stream, Stream):
+        raise TypeError(f"`stream` must come from `jaxpsd.stream`; got {type(stream).__name__}.")
+    source = _source_of(target, source, chunk_length, chains)
+    path = None if checkpoint is None else Path(checkpoint)
+    first = next(iter(source.batches(0)), None)
+    if first is None:
+        raise ValueError("`source` holds no draws.")
+    reached = _Reached(stream.init(rng_key, jax.tree.map(lambda leaf: leaf[0], first.samples)), 0)
+    if path is not None and path.exists():
+        reached = _resumed(path, reached.state, source)
+
+    def save() -> None:
+        if path is not None:
+            _save(reached.state, path, {"source": source.description, "batches": reached.batches})
+
+    # Here, so that importing the library does not wait for it.
+    from tqdm import tqdm
+
+    seen, saved = _num_draws(reached.state), time.monotonic()
+    with tqdm(total=source.num_draws, initial=seen, unit=" draws", unit_scale=True, disable=not progress) as bar:
+        try:
+            for batch in _read_ahead(source.batches(reached.batches)):
+                state = reached.state
+                if batch.starts_chain and (start := _num_draws(state)):
+                    position = jax.tree.map(lambda leaf: leaf[0], batch.samples)
+                    state = stream.merge(state, stream.init(rng_key, position, start=start))
+                scores = target if batch.scores is None else batch.scores
+                # In one assignment, so that an interruption finds what was before or what is after.
+                reached = _Reached(stream.update(state, scores, batch.samples), reached.batches + 1)
+                bar.update(len(jax.tree.leaves(batch.samples)[0]))
+                if time.monotonic() - saved >= checkpoint_every:
+                    save()
+                    saved = time.monotonic()
+        finally:
+            save()
+    return stream.result(reached.state)
+
+
+class _Reached(NamedTuple):
+    """The state after so many batches."""
+
+    state: StreamState
+    batches: int
+
+
+def _resumed(path: Path, beginning: StreamState, source: "_Source") -> _Reached:
+    state, about = _load(path, beginning)
+    if about.get("source") != source.description:
+        raise ValueError(
+            f"{path} is the progress of other work: {about.get('source')}, and not {source.description}. Give another "
+            "file, or remove it."
+        )
+    return _Reached(state, about["batches"])
+
+
+def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
+    """Write the state of a stream to a file, at one stroke: an interruption leaves the old file or the new one."""
+    _save(state, Path(path), {})
+
+
+def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
+    """Read what `save_state` has written, for a stream whose `init` gives a state like this one."""
+    return _load(Path(path), like)[0]
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def _save(state: StreamState, path: Path, about: dict[str, Any]) -> None:
+    leaves = {f"leaf_{k}": _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        np.savez(file, about=np.array(json.dumps(about)), **leaves)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _load(path: Path, like: StreamState) -> tuple[StreamState, dict[str, Any]]:
+    expected, structure = jax.tree.flatten(like)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            about = json.loads(str(file["about"]))
+            found = [file[f"leaf_{k}"] for k in range(len(expected))]
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{path} is not the state of such a stream: {error}") from error
+    for leaf, other in zip(found, map(_plain, expected), strict=True):
+        if leaf.shape != other.shape or leaf.dtype != other.dtype:
+            raise ValueError(f"{path} is the state of another stream: other replicates, features or precision.")
+    leaves = [
+        jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(other)) if _is_key(other) else jnp.asarray(leaf)
+        for leaf, other in zip(found, expected, strict=True)
+    ]
+    state = jax.tree.unflatten(structure, leaves)
+    if not is_one_stream(like, state):
+        raise ValueError(f"{path} is the state of another stream: its key, its method or its transform differ.")
+    return state, about
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _num_draws(state: StreamState) -> int:
+    return int(state.count.word) * WORD + int(state.count.bit)
+
+
+# --- sources ----------------------------------------------------------------------------------------------
+
+
+class _Batch(NamedTuple):
+    samples: PyTree
+    scores: PyTree | None
+    starts_chain: bool
+
+
+class _Source(NamedTuple):
+    """Where batches come from.
+
+    batches
+        All of them but for the first few.
+    num_draws
+        In all of them, where that is known.
+    description
+        What tells one source from another, in JSON.
+    """
+
+    batches: Callable[[int], Iterable[_Batch]]
+    num_draws: int | None
+    description: Any
+
+
+def _source_of(target: Target | None, source: PyTree, chunk_length: int | None, chains: bool | None) -> _Source:
+    if not isinstance(source, Mapping | list | tuple) and not hasattr(source, "shape"):
+        return _from_iterable(target, source)
+    leaves, structure = jax.tree.flatten(source)
+    is_array = jax.tree_util.treedef_is_leaf(structure)
+    if not leaves or not all(hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves):
+        raise TypeError("`source` must be an array that can be sliced, or a pytree of such, or an iterator of batches.")
+    leading = len(leaves[0].shape) - 1 if is_array else 2 if chains else 1
+    shapes = {leaf.shape[:leading] for leaf in leaves}
+    if leading not in (1, 2) or len(shapes) > 1:
+        raise ValueError(
+            f"`source` must be (draws, …) or (chains, draws, …); got {[leaf.shape for leaf in leaves]}. A list of "
+            "batches is passed as `iter(batches)`."
+        )
+    (shape,) = shapes
+    if 0 in shape:
+        raise ValueError(f"`source` holds no draws: its leading axes are {shape}.")
+    num_chains, per_chain = shape if leading == 2 else (1, *shape)
+    scores = None if target is None or callable(target) else target
+    if scores is not None and [leaf.shape for leaf in jax.tree.leaves(scores)] != [leaf.shape for leaf in leaves]:
+        raise ValueError("Scores must have the structure and shape of `source`.")
+    length = _chunk_length(leaves, leading, per_chain, chunk_length)
+    cuts = [
+        (chain, start, min(start + length, per_chain))
+        for chain in range(num_chains)
+        for start in range(0, per_chain, length)
+    ]
+
+    def cut(tree: PyTree, chain: int, start: int, stop: int) -> PyTree:
+        part = slice(start, stop)
+        return jax.tree.map(lambda leaf: np.asarray(leaf[part] if leading == 1 else leaf[chain, part]), tree)
+
+    def batches(done: int) -> Iterator[_Batch]:
+        for place in cuts[done:]:
+            yield _Batch(cut(source, *place), None if scores is None else cut(scores, *place), place[1] == 0)
+
+    description = {"shapes": [list(leaf.shape) for leaf in leaves], "chunk_length": length, "leading": leading}
+    return _Source(batches, num_chains * per_chain, description)
+
+
+def _chunk_length(leaves: list[Any], leading: int, per_chain: int, given: int | None) -> int:
+    """A multiple of the chunks in which all arrays are stored, if they tell."""
+    if given is not None:
+        return min(check_positive_integer(given, "chunk_length"), per_chain)
+    bytes_per_draw = sum(int(np.prod(leaf.shape[leading:])) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+    stored = [leaf.chunks[leading - 1] for leaf in leaves if getattr(leaf, "chunks", None)]
+    unit = lcm(*stored) if stored else 1024
+    return min(max(unit, _CHUNK_BYTES // bytes_per_draw // unit * unit), per_chain)
+
+
+def _from_iterable(target: Target | None, source: Iterable[PyTree]) -> _Source:
+    if not isinstance(source, Iterable):
+        raise TypeError(f"`source` must be an array that can be sliced or an iterable; got {type(source).__name__}.")
+    iterator, looked_at = iter(source), []
+
+    def batches(done: int) -> Iterator[_Batch]:
+        # The first batch has been taken already, to see what draws look like.
+        for number, batch in enumerate(islice(_chained(looked_at, iterator), done, None), start=done):
+            samples, scores = batch if target is None else (batch, None)
+            yield _Batch(jax.tree.map(np.asarray, samples), scores, number == 0)
+
+    return _Source(batches, None, "an iterator")
+
+
+def _chained(looked_at: list[Any], iterator: Iterator[Any]) -> Iterator[Any]:
+    if not looked_at:
+        looked_at.extend(islice(iterator, 1))
+    yield from looked_at
+    yield from iterator
+
+
+def _read_ahead(batches: Iterable[_Batch]) -> Iterator[_Batch]:
+    """The same batches, each read while the one before is being worked on."""
+    iterator = iter(batches)
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, iterator, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, iterator, None)
+            yield batch

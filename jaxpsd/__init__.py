@@ -38,6 +38,7 @@ _correction     expectations under the target, from biased draws
 _moments        which moments are wrong, and by how much
 _rank           which sampler, or which setting of one, to use
 _diagnose       everything at a glance
+_sets           many sample sets at once
 _stream         draws that come in batches
 _out_of_core    draws that do not fit in memory
 adapters        from other libraries' results to a target and draws: numpyro, arviz
@@ -69,6 +70,7 @@ from jaxpsd._psd import PSD
 from jaxpsd._rank import Comparison, Ranking, rank, sample_grid
 from jaxpsd._rfsd import RFSD
 from jaxpsd._score import score
+from jaxpsd._sets import discrepancies, gof_tests
 from jaxpsd._shards import spread
 from jaxpsd._stream import Stream, stream
 from jaxpsd._transform import Affine
@@ -127,10 +129,12 @@ __all__ = [
     "adaptive_test",
     "corrected_expectation",
     "diagnose",
+    "discrepancies",
     "from_arviz",
     "from_numpyro",
     "from_numpyro_svi",
     "gof_test",
+    "gof_tests",
     "load_state",
     "minibatch_score",
     "moment_table",

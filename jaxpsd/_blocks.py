@@ -50,6 +50,11 @@ def block_length(
     return min(num_draws, max(longest - longest % _CHUNK, min(longest, _CHUNK)))
 
 
+def sets_at_once(bytes_per_set: int) -> int | None:
+    """Sample sets to work on together. One keeps a processor busy, and its cache; accelerators have room for more."""
+    return None if jax.default_backend() == "cpu" else max(1, MEMORY_BUDGET // 4 // bytes_per_set)
+
+
 # Partial sums of so many draws lose little to rounding, and are long enough to be computed fast.
 _SHORTEST_CHUNK, _CHUNK, _LONGEST_CHUNK = 256, 512, 768
 

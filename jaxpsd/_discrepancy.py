@@ -66,6 +66,11 @@ class Discrepancy(ABC):
         return False
 
     @property
+    def _chooses_by_all_draws(self) -> bool:
+        """Whether something is chosen by all draws alike, also by those of weight zero."""
+        return False
+
+    @property
     def _highest_order(self) -> int | None:
         """The degree of the features that come last, where they have degrees."""
         return None

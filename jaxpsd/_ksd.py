@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, score_features, tile_side
-from jaxpsd._kernels import IMQ, BaseKernel, UserKernel
+from jaxpsd._kernels import IMQ, BaseKernel, Gaussian, UserKernel
 from jaxpsd._transform import Affine, Transform, check_transform, resolve
 from jaxpsd._types import Block
 
@@ -81,6 +81,10 @@ class KSD(PairwiseDiscrepancy):
     @property
     def _function(self) -> Callable[..., Any] | None:
         return self.kernel.function if isinstance(self.kernel, UserKernel) else None
+
+    @property
+    def _chooses_by_all_draws(self) -> bool:
+        return isinstance(self.kernel, Gaussian) and isinstance(self.kernel.bandwidth, str)
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "SteinKernelForm":
         if not isinstance(self.kernel, BaseKernel):

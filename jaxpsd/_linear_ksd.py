@@ -41,6 +41,10 @@ class LinearKSD(KSD):
     def _only_asymptotic(self) -> bool:
         return True
 
+    @property
+    def _chooses_by_all_draws(self) -> bool:
+        return True
+
     def __call__(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
     ) -> Scalar:

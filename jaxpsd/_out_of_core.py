@@ -145,12 +145,41 @@ def _resumed(path: Path, beginning: StreamState, source: "_Source") -> _Reached:
 
 
 def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
-    """Write the state of a stream to a file, at one stroke: an interruption leaves the old file or the new one."""
+    """Write the state of a stream to a file, at one stroke: an interruption leaves the old file or the new one.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> init, update, merge, result = jaxpsd.stream(jaxpsd.PSD(2))
+    >>> key, path = jax.random.key(0), getfixture("tmp_path") / "state.npz"
+    >>> x = jax.random.normal(key, (100, 2))
+    >>> jaxpsd.save_state(update(init(key, x[0]), -x, x), path)
+    >>> state = jaxpsd.load_state(path, like=init(key, x[0]))
+    >>> bool(jnp.isclose(result(state), jaxpsd.PSD(2)(-x, x)))
+    True
+    """
     _save(state, Path(path), {})
 
 
 def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
-    """Read what `save_state` has written, for a stream whose `init` gives a state like this one."""
+    """Read what `save_state` has written, for a stream whose `init` gives a state like this one.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> init, *_ = jaxpsd.stream(jaxpsd.PSD(2))
+    >>> path = getfixture("tmp_path") / "state.npz"
+    >>> jaxpsd.save_state(init(jax.random.key(0), jnp.zeros(2)), path)
+    >>> try:
+    ...     jaxpsd.load_state(path, like=init(jax.random.key(0), jnp.zeros(3)))
+    ... except ValueError as error:
+    ...     print(str(error).partition(" is ")[2])
+    the state of another stream: other replicates, features or precision.
+    """
     return _load(Path(path), like)[0]
 
 
@@ -158,10 +187,10 @@ def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
 
 
 def _save(state: StreamState, path: Path, about: dict[str, Any]) -> None:
-    leaves = {f"leaf_{k}": _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
+    arrays: dict[str, Any] = {f"leaf_{k}": _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
-        np.savez(file, about=np.array(json.dumps(about)), **leaves)
+        np.savez(file, about=np.array(json.dumps(about)), **arrays)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)

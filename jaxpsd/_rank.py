@@ -21,6 +21,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd import _pvalues as pvalues
+from jaxpsd._blocks import sets_at_once
 from jaxpsd._bootstrap import Wanted, bootstrap
 from jaxpsd._checks import check_key, check_samples
 from jaxpsd._discrepancy import Discrepancy
@@ -479,7 +480,7 @@ def _replicates_of_sets(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs
     return jax.lax.map(
         lambda each: _replicates(scorer, each[0], form, each[1], reruns=sets.reruns),
         (_apart(arrays, sets.num_sets), signs),
-        batch_size=_sets_at_once(),
+        batch_size=_together(scorer, arrays, sets),
     )
 
 
@@ -498,17 +499,17 @@ def _values_of_sets(scorer: Scorer, arrays: PyTree, form: Form, sets: _Sets) -> 
     def value(arrays: PyTree) -> Array:
         return form.pair_sums(moved, arrays, None, diagonal=False).total
 
-    return jax.lax.map(value, _apart(arrays, sets.num_sets), batch_size=_sets_at_once())
+    return jax.lax.map(value, _apart(arrays, sets.num_sets), batch_size=_together(scorer, arrays, sets))
+
+
+def _together(scorer: Scorer, arrays: PyTree, sets: _Sets) -> int | None:
+    x, _ = jax.eval_shape(scorer, arrays)
+    return sets_at_once(len(x) // sets.num_sets * 16 * x.shape[1] * x.dtype.itemsize)
 
 
 def _apart(arrays: PyTree, count: int) -> PyTree:
     """Sets that lie one after the other, along an axis of their own."""
     return jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), arrays)
-
-
-def _sets_at_once() -> int | None:
-    """One set keeps a processor busy, and its cache; an accelerator has room for several."""
-    return None if jax.default_backend() == "cpu" else 16
 
 
 def _replicates(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, *, reruns: bool) -> _Replicates:

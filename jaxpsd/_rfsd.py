@@ -146,6 +146,10 @@ class RFSD(Discrepancy):
             "between draws, or float64 (`jax.config.update('jax_enable_x64', True)`)."
         )
 
+    @property
+    def _chooses_by_all_draws(self) -> bool:
+        return True
+
     def _num_features(self, draws: Draws) -> int:
         return draws.dim * (self.num_features if self.locations is None else len(self.locations))
 

@@ -87,7 +87,7 @@ def test_sets_of_equal_length_are_computed_together_as_if_alone(monkeypatch):
     sets = {k: normal(k, (200, 2)) for k in range(5)}
     options = {"method": "rademacher", "num_replicates": 30}
     one_by_one = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, **options)
-    monkeypatch.setattr(_rank, "_sets_at_once", lambda: 2)
+    monkeypatch.setattr(_rank, "sets_at_once", lambda size: 2)
     # Another size of blocks, so that it is compiled again.
     together = jaxpsd.rank(KEY, jaxpsd.PSD(2, block_size=150), logdensity, sets, **options)
     assert one_by_one.labels == together.labels

@@ -1,0 +1,317 @@
+"""Many sample sets at once: one program for all, in bounded memory.
+
+Sets of different sizes are filled up to a few common ones with draws of weight zero, which change nothing, so that
+sizes not met before seldom mean compiling again.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import ceil, log2
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxpsd._blocks import sets_at_once
+from jaxpsd._checks import check_key, check_samples
+from jaxpsd._compile import compiled
+from jaxpsd._discrepancy import Discrepancy
+from jaxpsd._gof import GofResult, gof_test
+from jaxpsd._resampling import floor_of
+from jaxpsd._score import LogDensity, check_target
+from jaxpsd._settings import INDEPENDENT, Settings, check_discrepancy, check_orders
+from jaxpsd._types import PyTree, Target
+
+# Bytes of positions that are handed to a device at a time.
+_CALL_BYTES = 2**28
+
+
+def discrepancies(
+    discrepancy: Discrepancy, target: Target, sets: PyTree, *, chains: bool = False
+) -> Float[Array, " sets"]:
+    """The discrepancy of every one of many sample sets.
+
+    Parameters
+    ----------
+    discrepancy
+        What to compute: `PSD(order)` or any other.
+    target
+        The log-density; or the scores, in the form of `sets`.
+    sets
+        An array (sets, draws, dim), or a pytree of arrays with those leading axes. Or a list of sample sets, arrays
+        (draws, dim) or pytrees, which may have different numbers of draws.
+    chains
+        Whether sets have an axis of chains before their draws; not those of a list.
+
+    Returns
+    -------
+    Array
+        √V of each set; NaN, with a warning, where samples or scores are not finite.
+
+    Notes
+    -----
+    Sets of a list are filled up to common sizes, so that a few programs serve all. Where a discrepancy chooses
+    something by all draws alike, such as a median distance, only sets of equal size share a program.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> draws = jax.random.normal(jax.random.key(0), (2, 400, 3))
+    >>> values = jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, [draws[0], 1.5 * draws[1, :250]])
+    >>> bool(values[0] < values[1])
+    True
+    """
+    check_discrepancy(discrepancy)
+    return _over_sets(_value, (), discrepancy, None, target, sets, chains)
+
+
+def gof_tests(
+    rng_key: PRNGKeyArray,
+    discrepancy: Discrepancy,
+    target: Target,
+    sets: PyTree,
+    *,
+    method: str = "rademacher",
+    num_replicates: int = 500,
+    alpha: float = 0.05,
+    orders: Sequence[int] | None = None,
+    flip_probability: float | None = None,
+    block_length: int | None = None,
+    chains: bool = False,
+) -> GofResult:
+    """Test every one of many sample sets, each by itself.
+
+    Parameters
+    ----------
+    rng_key
+        A key of `jax.random`; set k is tested with number k of `jax.random.split(rng_key, sets)`.
+    discrepancy, target, sets, chains
+        As in `discrepancies`.
+    method, num_replicates, alpha, orders, flip_probability, block_length
+        As in `gof_test`: one of its bootstraps and, for dependent draws, its parameter. Nothing is measured and
+        nothing warned of.
+
+    Returns
+    -------
+    GofResult
+        With a first axis of sets in every field.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> draws = jax.random.normal(jax.random.key(0), (2, 400, 3)) * jnp.array([1.0, 1.5])[:, None, None]
+    >>> jaxpsd.gof_tests(jax.random.key(1), jaxpsd.PSD(2), logdensity, draws).reject
+    Array([False,  True], dtype=bool)
+    """
+    check_discrepancy(discrepancy)
+    check_key(rng_key)
+    settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+    settings.check_attainable()
+    check_orders(orders, discrepancy)
+    if settings.measures or method not in (*INDEPENDENT, "markov", "block"):
+        raise ValueError(
+            f"method={method!r} looks at the draws of each set; choose 'rademacher' for independent draws, or 'markov' "
+            "with `flip_probability` or 'block' with `block_length` for dependent ones."
+        )
+    options = (
+        ("method", method), ("num_replicates", num_replicates), ("alpha", alpha),
+        ("orders", None if orders is None else tuple(orders)),
+        ("flip_probability", flip_probability), ("block_length", block_length),
+    )  # fmt: skip
+    return _over_sets(_test, options, discrepancy, rng_key, target, sets, chains)
+
+
+# --- one set ----------------------------------------------------------------------------------------------
+
+Of = Callable[..., Any]
+"""`of_one(options, discrepancy, key, target, samples, weights, chains)`."""
+
+
+def _value(
+    options: Any, discrepancy: Discrepancy, key: Any, target: Any, samples: PyTree, weights: Any, chains: bool
+) -> Array:
+    return discrepancy(target, samples, weights, chains=chains)
+
+
+def _test(
+    options: Any, discrepancy: Discrepancy, key: Any, target: Any, samples: PyTree, weights: Any, chains: bool
+) -> GofResult:
+    return gof_test(key, discrepancy, target, samples, weights=weights, chains=chains, **dict(options))
+
+
+# --- all of them ------------------------------------------------------------------------------------------
+
+
+def _over_sets(
+    of_one: Of,
+    options: Any,
+    discrepancy: Discrepancy,
+    rng_key: PRNGKeyArray | None,
+    target: Target,
+    sets: PyTree,
+    chains: bool,
+) -> Any:
+    if not isinstance(sets, list):
+        count = _check_stacked(sets, chains)
+        keys = None if rng_key is None else jax.random.split(rng_key, count)
+        return _checked(_equal_sets(of_one, options, discrepancy, keys, target, sets, None, chains))
+    if chains:
+        raise ValueError("Sets of a list have no axis of chains; stack those of equal shape to an array.")
+    scores = target if isinstance(target, list) else [target] * len(sets)
+    if not sets or len(scores) != len(sets):
+        raise ValueError(
+            f"`sets` must be a list of sample sets, and scores another; got {len(sets)} and {len(scores)}."
+        )
+    sizes = np.array([check_samples(each, chains=False, name=f"sets[{k}]").num_draws for k, each in enumerate(sets)])
+    keys = None if rng_key is None else jax.random.split(rng_key, len(sets))
+    may_fill = not discrepancy._chooses_by_all_draws
+    lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
+    results, places = [], []
+    for length in np.unique(lengths):
+        members = np.flatnonzero(lengths == length)
+        results.append(
+            _equal_sets(
+                of_one, options, discrepancy, None if keys is None else keys[members],
+                _filled_up([scores[k] for k in members], length) if isinstance(target, list) else target,
+                _filled_up([sets[k] for k in members], length),
+                _weights(sizes[members], length) if may_fill else None, chains,
+            )
+        )  # fmt: skip
+        places.append(members)
+    order = np.argsort(np.concatenate(places))
+    together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *results)
+    if isinstance(together, GofResult):
+        # Draws of weight zero have signs too, but do not count.
+        parameter = None if together.parameter is None else float(together.parameter[0])
+        least = 1 / (1 + together.replicates.shape[1])
+        floors = [max(least, floor_of(together.method, parameter, int(size), 1)) for size in sizes]
+        together = replace(together, p_value_floor=jnp.asarray(floors))
+    return _checked(together)
+
+
+def _check_stacked(sets: PyTree, chains: bool) -> int:
+    leaves = jax.tree.leaves(sets)
+    shapes = {np.shape(leaf)[:1] for leaf in leaves}
+    if len(shapes) != 1 or shapes == {()}:
+        raise ValueError(
+            f"`sets` must have an axis of sets that all leaves share; got shapes {[np.shape(leaf) for leaf in leaves]}."
+        )
+    ((count,),) = shapes
+    if count == 0:
+        raise ValueError("`sets` holds no sets.")
+    one = jax.tree.map(lambda leaf: leaf[0], sets)
+    check_samples(one, chains=chains, name="sets[0]")
+    return count
+
+
+def _equal_sets(
+    of_one: Of,
+    options: Any,
+    discrepancy: Discrepancy,
+    keys: PRNGKeyArray | None,
+    target: Target,
+    sets: PyTree,
+    weights: Float[np.ndarray, "sets draws"] | None,
+    chains: bool,
+) -> Any:
+    """Sets of one shape, so many of them in a call that memory does not grow with their number."""
+    one = jax.tree.map(lambda leaf: leaf[0], sets)
+    draws = check_samples(one, chains=chains, name="sets[0]")
+    is_density = callable(target)
+    if is_density:
+        target = check_target(target, one, draws)
+    elif jax.tree.map(np.shape, target) != jax.tree.map(np.shape, sets):
+        raise ValueError("Scores must have the structure and shape of `sets`.")
+    count = len(jax.tree.leaves(sets)[0])
+    at_a_time = max(1, _CALL_BYTES // (draws.num_draws * draws.dim * draws.dtype.itemsize))
+    size = min(at_a_time, _common_size(count)) if weights is not None or count > at_a_time else count
+    columns = (discrepancy._num_features(draws) or draws.num_draws) + dict(options).get("num_replicates", 0)
+    together = sets_at_once(draws.num_draws * columns * draws.dtype.itemsize)
+    function, arguments = (target.function, target.arguments) if isinstance(target, LogDensity) else (None, None)
+    program = compiled(
+        partial(_build, of_one, options, chains, together), of_one, function, discrepancy._function,
+        variant=(options, chains, together),
+    )  # fmt: skip
+    given = keys, None if is_density else target, sets, weights
+    results = []
+    for start in range(0, count, size):
+        # The last call is filled up with sets that have been there before.
+        chosen = np.minimum(np.arange(start, start + size), count - 1)
+        part = given if size == count else jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], given)
+        found = program(arguments, discrepancy, part)
+        results.append(jax.tree.map(lambda leaf, start=start: leaf[: count - start], found))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *results)
+
+
+def _build(
+    of_one: Of,
+    options: Any,
+    chains: bool,
+    together: int | None,
+    logdensity: Callable[..., Any] | None,
+    function: Callable[..., Any] | None,
+) -> Callable[..., Any]:
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        assert logdensity is not None
+        return logdensity(*arguments, **keywords)
+
+    def program(arguments: PyTree, discrepancy: Discrepancy, given: PyTree) -> Any:
+        def once(each: PyTree) -> Any:
+            key, scores, samples, weights = each
+            target = scores if logdensity is None else Partial(called, *arguments[0], **arguments[1])
+            return of_one(options, discrepancy, key, target, samples, weights, chains)
+
+        return jax.lax.map(once, given, batch_size=together)
+
+    return program
+
+
+def _common_size(size: int) -> int:
+    """At least this, and one of four sizes for each power of two: at most a quarter too many."""
+    unit = 2 ** max(0, ceil(log2(size)) - 3)
+    return ceil(size / unit) * unit
+
+
+def _filled_up(sets: Sequence[PyTree], length: int) -> PyTree:
+    """Sets along an axis of their own, the first draw of each repeated until there are enough."""
+
+    def stack(*given: Any) -> np.ndarray:
+        leaves = [np.asarray(leaf) for leaf in given]
+        return np.stack([
+            np.concatenate([leaf, np.broadcast_to(leaf[:1], (length - len(leaf), *leaf.shape[1:]))]) for leaf in leaves
+        ])  # fmt: skip
+
+    return jax.tree.map(stack, *sets)
+
+
+def _weights(sizes: np.ndarray, length: int) -> Float[np.ndarray, "sets draws"]:
+    """Equal weights of the draws that are there, zero for those that fill up."""
+    return (np.arange(length)[None] < sizes[:, None]).astype(np.float32)
+
+
+def _checked(results: Any) -> Any:
+    """Say which sets have no result."""
+    values = np.asarray(results.statistic if isinstance(results, GofResult) else results)
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    if len(bad):
+        some = ", ".join(map(str, bad[:5])) + ("…" if len(bad) > 5 else "")
+        warnings.warn(
+            f"{len(bad)} of {len(values)} sets (number {some}) have no finite result and stand as NaN: samples, scores "
+            "or their products are not finite there.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return results

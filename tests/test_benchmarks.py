@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if not path.stem.startswith("_"))
+# An example, tried by a test of its own.
+EXAMPLES = ("__init__", "_harness", "distributed")
+SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in EXAMPLES)
 
 
 # These take longest to compile, and are run on a schedule.
-LONG = ("baselines", "explain", "level", "minibatch", "precision", "speed_baselines", "speed_psd", "speed_tests")
+LONG = (
+    "baselines", "explain", "level", "minibatch", "precision", "scale", "speed", "speed_baselines", "speed_psd",
+    "speed_tests",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

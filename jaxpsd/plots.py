@@ -337,6 +337,7 @@ def draws(
     *,
     chains: bool | None = None,
     label: str = "draws",
+    limits: tuple[tuple[float, float], tuple[float, float]] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draws over contours of the density, in two dimensions.
@@ -351,6 +352,8 @@ def draws(
         As in `gof_test`.
     label
         What to call the draws.
+    limits
+        What of each coordinate to show, as (lowest, highest); by default where the draws are.
     ax
         Axes to draw on.
 
@@ -368,9 +371,13 @@ def draws(
     if given.dim != 2:
         raise ValueError(f"Draws over a density take two coordinates; got {given.dim}.")
     x = np.asarray(ravel(given.positions))
-    low, high = np.quantile(x, [0.001, 0.999], axis=0)
-    margin = 0.3 * np.where(high > low, high - low, 1)
-    sides = [np.linspace(*ends, 120) for ends in zip(low - margin, high + margin, strict=True)]
+    if limits is None:
+        low, high = np.quantile(x, [0.001, 0.999], axis=0)
+        margin = 0.3 * np.where(high > low, high - low, 1)
+        limits = tuple(zip(low - margin, high + margin, strict=True))
+    elif np.shape(limits) != (2, 2) or not all(low < high for low, high in limits):
+        raise ValueError(f"`limits` must be (lowest, highest) of each of the two coordinates; got {limits!r}.")
+    sides = [np.linspace(*ends, 120) for ends in limits]
     grid = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2).astype(x.dtype)
     density = jax.vmap(lambda position: logdensity_fn(given.structure.unravel(position)))(jnp.asarray(grid))
     density = np.asarray(density, np.float64).reshape(120, 120)
@@ -379,8 +386,7 @@ def draws(
     ax.plot(x[some, 0], x[some, 1], ".", color=_BLUE, markersize=3, alpha=0.4, label=label)
     levels = _levels(density, (0.99, 0.95, 0.8, 0.5))
     ax.contour(*sides, density, levels=levels, colors="black", linewidths=1, linestyles="solid")
-    ax.set_xlabel(given.names[0])
-    ax.set_ylabel(given.names[1])
+    ax.set(xlim=limits[0], ylim=limits[1], xlabel=given.names[0], ylabel=given.names[1])
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.legend(loc="upper right")
     return ax

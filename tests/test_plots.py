@@ -122,6 +122,15 @@ def test_the_least_straight_score_is_shown():
         plots.marginal_scores(curved, x, coordinate=2)
 
 
+def test_a_sampler_that_is_stuck_is_shown_within_the_whole_density():
+    stuck = jnp.full((20, 2), 0.5) + 1e-3 * jax.random.normal(jax.random.key(0), (20, 2))
+    ax = drawn(plots.draws(logdensity, stuck, limits=((-4, 4), (-3, 3))))
+    assert ax.get_xlim() == (-4, 4)
+    assert ax.get_ylim() == (-3, 3)
+    reach = np.ptp(np.concatenate(ax.collections[0].get_paths()[0].to_polygons()), axis=0)
+    assert (reach > 5).all()
+
+
 def test_contours_hold_their_share_of_the_draws():
     x = np.asarray(jax.random.normal(KEY, (5000, 2)))
     ax = drawn(plots.draws(logdensity, x))
@@ -132,6 +141,8 @@ def test_contours_hold_their_share_of_the_draws():
         plots.draws(logdensity, jnp.zeros((5, 3)))
     with pytest.raises(TypeError, match="function"):
         plots.draws(x, x)
+    with pytest.raises(ValueError, match="limits"):
+        plots.draws(logdensity, x, limits=((1, -1), (0, 1)))
 
 
 def test_pictures_go_where_they_are_told(table):

@@ -1,9 +1,11 @@
-"""Tables and shares as the report prints them."""
+"""Tables, shares and curves as the report shows them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import scipy.stats
+from matplotlib.axes import Axes
 
 from benchmarks._harness import table
 
@@ -27,3 +29,11 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def verdict(holds: bool) -> str:
     return "holds" if holds else "**does not hold**"
+
+
+def plot_medians(ax: Axes, points: Mapping[float, Sequence[float]], k: int, label: str, **style: Any) -> np.ndarray:
+    """A line of medians over repeats in the k-th colour, and a band from the first quartile to the third."""
+    low, middle, high = np.array([np.quantile(repeats, [0.25, 0.5, 0.75]) for repeats in points.values()]).T
+    ax.plot(list(points), middle, color=COLOURS[k], marker=MARKERS[k], markersize=4, label=label, **style)
+    ax.fill_between(list(points), low, high, color=COLOURS[k], alpha=0.15, linewidth=0)
+    return middle

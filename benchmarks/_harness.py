@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -16,6 +16,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.stats
+from tqdm import tqdm
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -88,6 +90,42 @@ def peak_memory_of(value: str, n: int, dim: int) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+Pieces = Mapping[str, Callable[[], Any]]
+"""Pieces of work by name; each returns what JSON can hold."""
+
+
+def run_pieces(path: Path, pieces: Pieces, *, smoke: bool) -> dict[str, Any]:
+    """Do what has not been done yet, and write it down piece by piece; a toy run writes nothing."""
+    found = {} if smoke else {name: piece for name, piece in kept_pieces(path).items() if name in pieces}
+    for name in tqdm([name for name in pieces if name not in found], desc=path.stem, disable=smoke):
+        start = time.perf_counter()
+        found[name] = {"result": pieces[name](), "seconds": time.perf_counter() - start}
+        if not smoke:
+            write_at_one_stroke(path, json.dumps({**provenance(), "pieces": found}, indent=1) + "\n")
+    return {name: found[name]["result"] for name in pieces}
+
+
+def kept_pieces(path: Path) -> dict[str, Any]:
+    """What an earlier run has written down: each piece with its result and its time."""
+    return json.loads(path.read_text())["pieces"] if path.exists() else {}
+
+
+def write_at_one_stroke(path: Path, text: str) -> None:
+    """An interruption leaves the old file or the new one."""
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def interval(share: float, repeats: int) -> tuple[float, float]:
+    """Where the probability lies, with 95% confidence, by Clopper and Pearson."""
+    count = round(share * repeats)
+    low = scipy.stats.beta.ppf(0.025, count, repeats - count + 1) if count > 0 else 0.0
+    high = scipy.stats.beta.ppf(0.975, count + 1, repeats - count) if count < repeats else 1.0
+    return float(low), float(high)
+
+
 def provenance() -> dict[str, Any]:
     """Versions and hardware, to stand beside every result."""
     return {
@@ -130,6 +168,5 @@ def main(name: str, run: Callable[[bool], dict[str, Any]], render: Callable[[dic
     text = render(result)
     print(text)
     if not options.smoke:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-        (RESULTS / f"{name}.md").write_text(text)
+        write_at_one_stroke(RESULTS / f"{name}.json", json.dumps(result, indent=1) + "\n")
+        write_at_one_stroke(RESULTS / f"{name}.md", text)

@@ -3,6 +3,7 @@
 The modules, each importing only from those above it:
 
 _types          aliases
+_warnings       what may make a result doubtful, and how users are told
 _tables         results for people and programs
 _draws          draws with one leading axis, and names for their coordinates
 _shards         draws that are spread over devices
@@ -52,10 +53,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jaxpsd._adaptive import adaptive_test
-from jaxpsd._correction import CorrectedExpectation, CorrectionWarning, corrected_expectation
+from jaxpsd._correction import CorrectedExpectation, corrected_expectation
 from jaxpsd._custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
 from jaxpsd._diagnose import DetectableErrors, Finding, Report, diagnose
-from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning
+from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
 from jaxpsd._fssd import FSSD, OptimizedFSSD
 from jaxpsd._gof import GofResult, gof_test
@@ -74,7 +75,13 @@ from jaxpsd._sets import discrepancies, gof_tests
 from jaxpsd._shards import spread
 from jaxpsd._stream import Stream, stream
 from jaxpsd._transform import Affine
-from jaxpsd._watch import DependentDrawsWarning, ScalesWarning
+from jaxpsd._warnings import (
+    CorrectionWarning,
+    DependentDrawsWarning,
+    HeavyTailsWarning,
+    PrecisionWarning,
+    ScalesWarning,
+)
 
 if TYPE_CHECKING:
     from jaxpsd.adapters.arviz import from_arviz
@@ -121,6 +128,7 @@ __all__ = [
     "MomentKernel",
     "MomentTable",
     "OptimizedFSSD",
+    "PrecisionWarning",
     "Ranking",
     "Report",
     "ScalesWarning",

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from jaxpsd._draws import Draws
 from jaxpsd._shards import at_hand, flattened, spread_like
 from jaxpsd._types import PyTree
+from jaxpsd._warnings import PrecisionWarning, warn_user
 
 
 def is_concrete(*trees: PyTree) -> bool:
@@ -159,6 +160,41 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
             raise ValueError("`weights` sum to zero; at least one draw needs a positive weight.")
     array = array / array.max()
     return spread_like(draws.positions, jnp.asarray(array / array.sum(), draws.dtype))
+
+
+# Numbers that a floating-point type should have within a standard deviation of the draws; and how many values of a
+# leaf are looked at to see how many it has.
+_FEWEST_STEPS, _VALUES_LOOKED_AT = 100, 2**14
+
+
+def warn_of_coarse_draws(draws: Draws) -> None:
+    """Say where rounding has left few different values: far from zero, floating-point numbers lie far apart."""
+    if not is_concrete(draws.positions) or draws.num_draws == 1:
+        return
+    first = 0
+    for leaf in jax.tree.leaves(draws.positions):
+        # Some of what this process has at hand will do; from the memory of a processor it is not copied.
+        own, dim = leaf.addressable_data(0), math.prod(leaf.shape[1:])
+        every = slice(None, None, math.ceil(own.size / _VALUES_LOOKED_AT))
+        some = np.asarray(own)[every] if own.device.platform == "cpu" else np.asarray(own[every])
+        x = some.reshape(-1, dim).astype(np.float64)
+        if np.isfinite(x).all():
+            scale, size = x.std(axis=0), np.abs(x).max(axis=0)
+            # All alike is not coarse: a constant has no standard deviation to be resolved.
+            varies = scale > 0
+            steps = np.where(varies, scale / np.where(varies, size * np.finfo(own.dtype).eps, 1), np.inf)
+            worst = int(steps.argmin())
+            if steps[worst] < _FEWEST_STEPS:
+                warn_user(
+                    f"{draws.coordinate(first + worst)} of the draws has standard deviation {scale[worst]:.2g} at "
+                    f"values of {size[worst]:.2g}, where {own.dtype} has about {steps[worst]:.0f} numbers within a "
+                    "standard deviation: digits of the draws are lost, and with them digits of the result. Subtract a "
+                    "constant before the draws are rounded, or use float64 throughout "
+                    "(`jax.config.update('jax_enable_x64', True)`).",
+                    PrecisionWarning,
+                )
+                return
+        first += dim
 
 
 def check_finite(values: Float[Array, "draws dim"], draws: Draws, what: str, remedy: str = "") -> None:

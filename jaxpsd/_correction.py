@@ -10,7 +10,6 @@ a weighted mean whose weights do not depend on f. It is exact where f − E_P[f]
 for a Gaussian target and polynomials up to the features' order, whatever the draws.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from jaxpsd._psd import PSD
 from jaxpsd._score import Scorer, not_bound, raise_for_value, run, scores_of
 from jaxpsd._transform import Transform
 from jaxpsd._types import Block, PyTree, Scalar, Target, Vector
+from jaxpsd._warnings import CorrectionWarning, warn_user
 
 # From features themselves up to so many of them; beyond, from the Gram matrix of up to so many draws.
 _MOST_FEATURES, _MOST_DRAWS = 2000, 4000
@@ -53,10 +53,6 @@ _LARGEST_LEVERAGE = 0.95
 
 # Where features explain less of a function's variance than this, the correction is not to be trusted.
 _ENOUGH = 0.5
-
-
-class CorrectionWarning(UserWarning):
-    """Stein features explain little of a function, so that its expectation could hardly be corrected."""
 
 
 @partial(
@@ -145,11 +141,10 @@ def corrected_expectation(
     fit = regress(_UserFunction(draws.structure), psd, target, draws, weights, function=fn)
     unravel = _structure_of_value(fn, draws).unravel
     if is_concrete(fit.explained) and (least := float(fit.explained.min())) < _ENOUGH:
-        warnings.warn(
+        warn_user(
             f"The {fit.num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
             "variance: its corrected expectation is not to be trusted. A higher order may explain more.",
             CorrectionWarning,
-            stacklevel=2,
         )
     return CorrectedExpectation(
         unravel(fit.value), unravel(fit.standard_error), unravel(fit.mean), unravel(fit.explained), fit.ridge,

@@ -27,6 +27,7 @@ from jaxpsd._score import check_finite_draws, scores_of
 from jaxpsd._settings import Settings, check_several
 from jaxpsd._tables import html_table, number, plain, text_table
 from jaxpsd._types import PyTree, Target
+from jaxpsd._warnings import PrecisionWarning
 
 # An error of a moment stands out where it is more than so many times what chance makes of it.
 _STANDS_OUT = 3.5
@@ -281,7 +282,10 @@ def diagnose(
     """
     check_key(rng_key)
     settings = Settings.checked("auto", num_replicates, alpha, None, None)
-    target, draws, weights = check_input(target, samples, weights, chains)
+    with warnings.catch_warnings():
+        # The test below says it again, into the report.
+        warnings.simplefilter("ignore", PrecisionWarning)
+        target, draws, weights = check_input(target, samples, weights, chains)
     check_several(draws)
     names = checked_names(names, draws)
     if not is_concrete(draws, target, weights):

@@ -8,7 +8,6 @@ A `Discrepancy` is what the user sets up. Given draws it settles on a `Form`: th
 which a compiled program computes.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,19 +20,24 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._blocks import block_length, map_over_blocks, num_draws
-from jaxpsd._checks import check_fits, check_positive_integer, check_samples, check_weights, is_concrete
-from jaxpsd._draws import Draws
+from jaxpsd._checks import (
+    check_fits,
+    check_positive_integer,
+    check_samples,
+    check_weights,
+    is_concrete,
+    warn_of_coarse_draws,
+)
+from jaxpsd._draws import Draws, ravel
 from jaxpsd._form import FEW, Form, PairSums, all_scored, gram_of, in_coordinates_of
-from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run, run_on_shares
+from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run, run_on_shares, scores_of
+from jaxpsd._shards import at_hand
 from jaxpsd._transform import Affine, Rule, check_transform
 from jaxpsd._types import PyTree, Scalar, Target
+from jaxpsd._warnings import HeavyTailsWarning, warn_user
 
 # A few draws with most of Σ‖τ‖² bring a warning, unless there are not many more of them.
 _MOST, _ENOUGH_DRAWS = 0.8, 500
-
-
-class HeavyTailsWarning(UserWarning):
-    """A few draws decide the discrepancy: its variance may be infinite, and a test of it wrong."""
 
 
 class Discrepancy(ABC):
@@ -157,6 +161,18 @@ class Discrepancy(ABC):
             raise_for_value(target, draws, what, self._remedy)
         return values
 
+    def _check_underflow(self, statistic: Scalar, target: PyTree, draws: Draws) -> None:
+        """Zero shall mean that nothing is wrong, and not that all numbers were too small."""
+        tiny = float(jnp.finfo(draws.dtype).tiny)
+        if not is_concrete(statistic) or abs(float(statistic)) > tiny**0.5:
+            return
+        largest = float(at_hand(jnp.abs(ravel(scores_of(target, draws))).max()))
+        if 0 < largest**2 < tiny / float(jnp.finfo(draws.dtype).eps):
+            raise FloatingPointError(
+                f"The scores are at most {largest:.2g}, and their squares too small for {draws.dtype}: a statistic of "
+                f"{float(statistic):.2g} has no meaning. Use `transform='standardize'` or other units."
+            )
+
     def _prepare(
         self, target: Target, samples: PyTree, weights: ArrayLike | None, chains: bool | None
     ) -> tuple[PyTree, Draws, Float[Array, " draws"] | None, Form]:
@@ -178,20 +194,21 @@ class Discrepancy(ABC):
             raise ValueError("The U-statistic is a mean over pairs of different draws; got a single draw.")
         statistic, few_share = run_on_shares(kernel, target, draws, form, weights, function=self._function)
         self._finite(statistic, target, draws, "The statistic")
-        warn_of_heavy_tails(few_share, draws, stacklevel=4)
+        if form.transform is None:
+            self._check_underflow(statistic, target, draws)
+        warn_of_heavy_tails(few_share, draws)
         return statistic
 
 
-def warn_of_heavy_tails(few_share: Scalar, draws: Draws, stacklevel: int) -> None:
+def warn_of_heavy_tails(few_share: Scalar, draws: Draws) -> None:
     """Warn where a few draws have most of Σ‖τ‖²."""
     if is_concrete(few_share) and draws.num_draws >= _ENOUGH_DRAWS and float(few_share) > _MOST:
-        warnings.warn(
+        warn_user(
             f"{FEW} of {draws.num_draws:,} draws carry about {few_share:.0%} of Σ‖τ‖²: "
             "heavy tails, or draws far from all others, decide this discrepancy, and p-values from it are "
             "not to be trusted. Look at the extreme draws, lower the order, or choose a parameterisation "
             "with lighter tails.",
             HeavyTailsWarning,
-            stacklevel=stacklevel,
         )
 
 
@@ -200,6 +217,7 @@ def check_input(
 ) -> tuple[PyTree, Draws, Float[Array, " draws"] | None]:
     """What every call is given, checked."""
     draws = check_samples(samples, chains=chains)
+    warn_of_coarse_draws(draws)
     return check_target(target, samples, draws, chains=chains), draws, check_weights(weights, draws)
 
 

@@ -4,7 +4,6 @@ Sets of different sizes are filled up to a few common ones with draws of weight 
 sizes not met before seldom mean compiling again.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from jaxpsd._resampling import floor_of
 from jaxpsd._score import LogDensity, check_target
 from jaxpsd._settings import INDEPENDENT, Settings, check_discrepancy, check_orders
 from jaxpsd._types import PyTree, Target
+from jaxpsd._warnings import warn_user
 
 # Bytes of positions that are handed to a device at a time.
 _CALL_BYTES = 2**28
@@ -308,10 +308,9 @@ def _checked(results: Any) -> Any:
     bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
     if len(bad):
         some = ", ".join(map(str, bad[:5])) + ("…" if len(bad) > 5 else "")
-        warnings.warn(
+        warn_user(
             f"{len(bad)} of {len(values)} sets (number {some}) have no finite result and stand as NaN: samples, scores "
             "or their products are not finite there.",
             RuntimeWarning,
-            stacklevel=4,
         )
     return results

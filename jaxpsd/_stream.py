@@ -188,7 +188,7 @@ def stream(
             return jnp.sqrt(values[0, 0])
         floor = floor_of(method, settings.parameter, n, jnp.maximum(state.chains, 1))
         if is_concrete(floor):
-            warn_of_few(float(floor), settings.alpha, None, stacklevel=3)
+            warn_of_few(float(floor), settings.alpha, None)
         scheme = Scheme(method, state.signs, settings.parameter, None, floor)
         return result_of(values, scheme, settings, labels_of(wanted))
 

@@ -1,6 +1,5 @@
 """What is seen on the way through the draws of a test, and may be worth a warning."""
 
-import warnings
 from math import ceil
 from statistics import NormalDist
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from jaxpsd._discrepancy import warn_of_heavy_tails
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, extremes, share_of_few
 from jaxpsd._types import Block, PyTree, Scalar
+from jaxpsd._warnings import DependentDrawsWarning, ScalesWarning, warn_user
 
 # Where standard deviations differ more than this, raw monomials look at some coordinates only.
 _LARGEST_SCALE_RATIO = 10
@@ -26,17 +26,6 @@ _DRAWS_WATCHED = 2**14
 
 # Fewer effective draws than this are too few for a bootstrap of dependent draws.
 _ENOUGH_EFFECTIVE = 20
-
-# Where warnings point to: past `_warn_…`, `warn` and whoever calls it for the public function.
-_USER = 5
-
-
-class DependentDrawsWarning(UserWarning):
-    """Draws are too dependent for the test that was made of them."""
-
-
-class ScalesWarning(UserWarning):
-    """Coordinates have such different scales that some hardly count."""
 
 
 class Watched(NamedTuple):
@@ -83,7 +72,7 @@ def warn(seen: Watched, draws: Draws, form: Form, *, method: str, assumes_indepe
     """Say what makes a test doubtful."""
     if not is_concrete(seen):
         return
-    warn_of_heavy_tails(seen.few_share, draws, stacklevel=_USER)
+    warn_of_heavy_tails(seen.few_share, draws)
     if assumes_independence:
         _warn_of_dependence(seen, draws, method)
     if form.depends_on_scales and form.transform is None:
@@ -94,12 +83,11 @@ def _warn_of_dependence(seen: Watched, draws: Draws, method: str) -> None:
     largest = float(seen.lag_one.max())
     by_chance = NormalDist().inv_cdf(1 - _FALSE_ALARM / len(seen.lag_one)) / min(draws.num_draws, _DRAWS_WATCHED) ** 0.5
     if largest > max(by_chance, _HARMLESS):
-        warnings.warn(
+        warn_user(
             f"Successive draws are correlated (up to {largest:.2f}), but method={method!r} takes them as independent "
             "and will reject correct draws too often. Use method='auto' or 'markov', and pass chains as "
             "(chains, draws, dim).",
             DependentDrawsWarning,
-            stacklevel=_USER,
         )
 
 
@@ -107,28 +95,25 @@ def _warn_of_scales(seen: Watched, draws: Draws) -> None:
     scales = np.asarray(seen.scales)
     if scales.max() > _LARGEST_SCALE_RATIO * scales.min():
         narrow, wide = (draws.coordinate(int(index)) for index in (scales.argmin(), scales.argmax()))
-        warnings.warn(
+        warn_user(
             f"The scales of coordinates differ: {wide} has standard deviation {scales.max():.3g}, {narrow} has "
             f"{scales.min():.3g}. Errors of some coordinates hardly count then; use "
             "transform='standardize'.",
             ScalesWarning,
-            stacklevel=_USER,
         )
 
 
-def warn_of_few(floor: float, alpha: float, effective: float | None, stacklevel: int = _USER - 1) -> None:
+def warn_of_few(floor: float, alpha: float, effective: float | None) -> None:
     """Say that no p-value can be small enough, or that none is to be trusted."""
     if floor > alpha:
-        warnings.warn(
+        warn_user(
             f"All signs of a replicate agree with probability {floor:.2g}: no p-value is smaller, and nothing can be "
             f"rejected at {alpha:g}. Draw longer chains, or more of them.",
             DependentDrawsWarning,
-            stacklevel=stacklevel,
         )
     elif effective is not None and effective < _ENOUGH_EFFECTIVE:
-        warnings.warn(
+        warn_user(
             f"These chains are worth about {effective:.0f} independent draws, too few for p-values to be right: "
             "correct draws may be rejected too often. Draw longer chains, or more of them.",
             DependentDrawsWarning,
-            stacklevel=stacklevel,
         )

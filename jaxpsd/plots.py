@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxpsd._checks import check_choice, check_positive_integer, check_samples
-from jaxpsd._discrepancy import Discrepancy, HeavyTailsWarning, check_input
+from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws, evenly_spaced, ravel
 from jaxpsd._gof import GofResult
 from jaxpsd._moments import MomentTable
@@ -21,6 +21,7 @@ from jaxpsd._score import check_finite_draws, scores_of
 from jaxpsd._settings import check_discrepancy
 from jaxpsd._transform import fit
 from jaxpsd._types import LogDensityFn, PyTree, Target
+from jaxpsd._warnings import HeavyTailsWarning
 
 try:
     import matplotlib.pyplot as plt

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import zarr
 
 import jaxpsd
 
@@ -52,6 +53,13 @@ def test_chains_on_disk_give_the_test_of_chains(chains, tmp_path):
         assert result.p_value == in_memory(chains).p_value
         scores = file.create_dataset("scores", data=0.1 - chains)
         np.testing.assert_allclose(over(source, scores).replicates, result.replicates, rtol=1e-4, atol=1e-6)
+
+
+def test_zarr_gives_the_test_of_the_draws_in_memory(chains, tmp_path):
+    source = zarr.create_array(tmp_path / "draws.zarr", shape=chains.shape, chunks=(1, 128, 2), dtype="float32")
+    source[:] = chains
+    result = over(source, chunk_length=None)
+    np.testing.assert_allclose(result.replicates, in_memory(chains).replicates, rtol=1e-4, atol=1e-6)
 
 
 def test_chunks_of_a_file_are_read_whole(chains, tmp_path):

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from matplotlib.axes import Axes
 
 from benchmarks._harness import table
@@ -12,14 +11,6 @@ from benchmarks._harness import table
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")
 MARKERS = "osD^vXP*<"
-
-
-def interval(share: float, repeats: int) -> tuple[float, float]:
-    """Where the probability lies, by Clopper and Pearson."""
-    count = round(share * repeats)
-    low = scipy.stats.beta.ppf(0.025, count, repeats - count + 1) if count > 0 else 0.0
-    high = scipy.stats.beta.ppf(0.975, count + 1, repeats - count) if count < repeats else 1.0
-    return float(low), float(high)
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:

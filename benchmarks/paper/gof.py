@@ -14,10 +14,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
-from benchmarks._harness import in_one_program
+from benchmarks._harness import Pieces, in_one_program, interval
 from benchmarks.baselines import PUBLISHED, TESTS
-from benchmarks.paper._experiment import Experiment, Pieces
-from benchmarks.paper._text import COLOURS, MARKERS, interval, markdown, verdict
+from benchmarks.paper._experiment import Experiment
+from benchmarks.paper._text import COLOURS, MARKERS, markdown, verdict
 from benchmarks.power import Draw, laplace, normal, student, widened
 
 DIMENSIONS = (1, 3, 5, 7, 10, 15, 20)

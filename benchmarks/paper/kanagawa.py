@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
-from benchmarks.paper._experiment import Experiment, Pieces
+from benchmarks._harness import Pieces
+from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import COLOURS, MARKERS, markdown, verdict
 
 DISCREPANCIES: dict[str, jaxpsd.Discrepancy] = {

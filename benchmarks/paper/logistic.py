@@ -17,7 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import jaxpsd
-from benchmarks.paper._experiment import Experiment, Pieces
+from benchmarks._harness import Pieces
+from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import COLOURS, markdown, plot_medians, verdict
 
 STEP_SIZES = (1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 1e-1)

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 import jaxpsd
-from benchmarks._harness import in_one_program
+from benchmarks._harness import Pieces, in_one_program, interval
 from benchmarks.baselines import TESTS
-from benchmarks.paper._experiment import Experiment, Pieces
-from benchmarks.paper._text import interval, markdown, verdict
+from benchmarks.paper._experiment import Experiment
+from benchmarks.paper._text import markdown, verdict
 from benchmarks.paper.gof import COMPETITORS, PSDS, adaptive, psd_orders
 from jaxpsd._checks import check_samples
 from jaxpsd._kernels import checked_median_distance

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
-from benchmarks.paper._experiment import Experiment, Pieces
+from benchmarks._harness import Pieces
+from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import markdown, plot_medians, verdict
 
 MEAN, RIGHT, WRONG = 1.0, 5.0, 2.0

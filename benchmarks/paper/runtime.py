@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
-from benchmarks._harness import best_time, in_one_program
-from benchmarks.paper._experiment import Experiment, Pieces
-from benchmarks.paper._text import COLOURS, MARKERS, interval, markdown, verdict
+from benchmarks._harness import Pieces, best_time, in_one_program, interval
+from benchmarks.paper._experiment import Experiment
+from benchmarks.paper._text import COLOURS, MARKERS, markdown, verdict
 from benchmarks.paper.gof import adaptive
 from benchmarks.power import widened
 

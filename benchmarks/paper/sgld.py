@@ -16,7 +16,8 @@ from blackjax.adaptation.step_size import dual_averaging_adaptation
 from matplotlib.figure import Figure
 
 import jaxpsd
-from benchmarks.paper._experiment import Experiment, Pieces
+from benchmarks._harness import Pieces
+from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import COLOURS, markdown, plot_medians, verdict
 from jaxpsd import plots
 from jaxpsd._demo import STEP_SIZES, log_likelihood, log_posterior, log_prior, observations

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpsd
-from benchmarks._harness import in_one_program
-from benchmarks.paper._experiment import Experiment, Pieces
-from benchmarks.paper._text import interval, markdown
+from benchmarks._harness import Pieces, in_one_program, interval
+from benchmarks.paper._experiment import Experiment
+from benchmarks.paper._text import markdown
 from benchmarks.paper.gof import adaptive
 
 TRANSFORMS = ("none", "center", "standardize", "whiten")

@@ -182,7 +182,7 @@ def warn_of_coarse_draws(draws: Draws) -> None:
             scale, size = x.std(axis=0), np.abs(x).max(axis=0)
             # All alike is not coarse: a constant has no standard deviation to be resolved.
             varies = scale > 0
-            steps = np.where(varies, scale / np.where(varies, size * np.finfo(own.dtype).eps, 1), np.inf)
+            steps = np.where(varies, scale / np.spacing(size.astype(own.dtype)), np.inf)
             worst = int(steps.argmin())
             if steps[worst] < _FEWEST_STEPS:
                 warn_user(

@@ -133,8 +133,10 @@ def draw_figures(demo: Demo, folder: Path) -> list[Path]:
     written = []
 
     def save(name: str, figure: Any) -> None:
-        written.append(folder / f"{name}.png")
-        figure.savefig(written[-1], dpi=120)
+        path, partial = folder / f"{name}.png", folder / f"{name}.partial"
+        figure.savefig(partial, dpi=120, format="png")
+        # At one stroke: an interruption leaves no broken picture.
+        written.append(partial.replace(path))
 
     # Figures of their own, which no window shows and no state holds on to.
     figure = Figure(figsize=(6.4, 4), layout="constrained")
@@ -146,12 +148,10 @@ def draw_figures(demo: Demo, folder: Path) -> list[Path]:
     best = demo.rankings[demo.chosen].best
     shown = list(dict.fromkeys((max(STEP_SIZES), best, min(STEP_SIZES))))
     figure = Figure(figsize=(4 * len(shown), 3.8), layout="constrained")
-    axes = dict(zip(shown, figure.subplots(1, len(shown), squeeze=False)[0], strict=True))
-    for size, ax in axes.items():
-        plots.draws(demo.logdensity, demo.samples[size], label=f"step size {size:g}", ax=ax)
-    limits = {"xlim": axes[best].get_xlim(), "ylim": axes[best].get_ylim()}
-    for ax in axes.values():
-        ax.set(**limits, xlabel="θ₁", ylabel="θ₂")
+    for size, ax in zip(shown, figure.subplots(1, len(shown), squeeze=False)[0], strict=True):
+        label, samples = f"step size {size:g}", demo.samples[size]
+        plots.draws(demo.logdensity, samples, label=label, limits=((-2, 3), (-3, 3)), ax=ax)
+        ax.set(xlabel="θ₁", ylabel="θ₂")
     save("draws", figure)
 
     figure = Figure(figsize=(11, 3.8), layout="constrained")

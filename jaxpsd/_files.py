@@ -183,7 +183,11 @@ def load_function(where: str) -> Callable[..., Any]:
         sys.modules.setdefault(path.stem, module)
         spec.loader.exec_module(module)
     else:
-        module = importlib.import_module(place)
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            error.add_note(f"jaxpsd: a file is named with its ending, as in path/to/{place}.py:{name}.")
+            raise
     function = getattr(module, name, None)
     if not callable(function):
         raise ValueError(f"{place} has no function {name}.")

@@ -262,6 +262,7 @@ def sample_grid(
     sampler: Callable[[PRNGKeyArray, Any], PyTree],
     grid: Iterable[Any],
     *,
+    done: dict[Any, PyTree] | None = None,
     progress: bool = True,
 ) -> dict[Any, PyTree]:
     """Run a sampler at each step size, or each value of any other setting, for `rank` to choose from.
@@ -274,6 +275,9 @@ def sample_grid(
         `sampler(rng_key, step_size)` returns draws.
     grid
         The step sizes.
+    done
+        Draws of an earlier call that was interrupted, by step size. New ones are put there as they come, so that
+        calling again with the same dictionary goes on where the last call stopped, and gives the same draws.
     progress
         Whether to show a progress bar.
 
@@ -303,14 +307,18 @@ def sample_grid(
     check_key(rng_key)
     if not callable(sampler):
         raise TypeError(f"`sampler` must be a function of a key and a step size; got {type(sampler).__name__}.")
+    if done is not None and not isinstance(done, dict):
+        raise TypeError(f"`done` must be a dictionary of draws by step size; got {type(done).__name__}.")
     values = list(grid)
     if not values or len(set(values)) < len(values):
         raise ValueError(f"`grid` must be values that differ from each other, and at least one; got {values!r}.")
     from tqdm import tqdm  # Not needed by most, and slow to import.
 
-    draws = {}
+    draws = {} if done is None else done
     bar = tqdm(values, disable=not progress, desc="sampling")
     for value, key in zip(bar, jax.random.split(rng_key, len(values)), strict=False):
+        if value in draws:
+            continue
         bar.set_postfix_str(str(value))
         try:
             # Work that JAX has only promised would be counted as done.
@@ -318,7 +326,7 @@ def sample_grid(
         except Exception as error:
             error.add_note(f"jaxpsd: the sampler was run at {value!r}.")
             raise
-    return draws
+    return {value: draws[value] for value in values}
 
 
 # --- candidates -------------------------------------------------------------------------------------------

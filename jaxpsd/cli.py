@@ -15,8 +15,9 @@ import jaxpsd
 from jaxpsd._files import Sampled, load_function, read
 from jaxpsd._types import PyTree
 
-# For scripts: nothing was found, something was, or it could not be said. A reader that has gone is none of these.
-_SOUND, _REJECTED, _MISTAKE, _NO_READER = 0, 1, 2, 141
+# For scripts: nothing was found, something was, or it could not be said. A user or a reader that has had enough is
+# none of these.
+_SOUND, _REJECTED, _MISTAKE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
 
 _FILES = """
 Files of draws
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Whoever read the output has seen enough. Python must not try to flush the rest at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _NO_READER
+        except KeyboardInterrupt:
+            print("jaxpsd: interrupted", file=sys.stderr)
+            return _INTERRUPTED
         except (TypeError, ValueError, OSError, ImportError, FloatingPointError) as error:
             print(f"jaxpsd: error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
             return _MISTAKE

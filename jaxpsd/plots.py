@@ -375,7 +375,8 @@ def draws(
     if limits is None:
         low, high = np.quantile(x, [0.001, 0.999], axis=0)
         margin = 0.3 * np.where(high > low, high - low, 1)
-        limits = tuple(zip(low - margin, high + margin, strict=True))
+        (left, bottom), (right, top) = low - margin, high + margin
+        limits = (left, right), (bottom, top)
     elif np.shape(limits) != (2, 2) or not all(low < high for low, high in limits):
         raise ValueError(f"`limits` must be (lowest, highest) of each of the two coordinates; got {limits!r}.")
     sides = [np.linspace(*ends, 120) for ends in limits]

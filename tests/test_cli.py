@@ -148,3 +148,65 @@ def test_the_demo_runs_as_it_is(tmp_path, capsys):
 def test_the_package_is_a_program():
     done = subprocess.run([sys.executable, "-m", "jaxpsd", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("jaxpsd ")
+
+
+def test_an_interruption_ends_in_a_word_and_a_code(files, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxpsd.adaptive_test", interrupted)
+    assert main(["test", str(files / "right.npz")]) == 130
+    assert capsys.readouterr().err == "jaxpsd: interrupted\n"
+
+
+def test_an_interruption_leaves_no_broken_picture(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    demo = _demo.run_demo(jax.random.key(0), 500, 1, progress=False, num_chains=2)
+    save, names = Figure.savefig, []
+
+    def broken(figure, path, **options):
+        names.append(path)
+        if len(names) == 2:
+            path.write_bytes(b"half a picture")
+            raise KeyboardInterrupt
+        save(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", broken)
+    with pytest.raises(KeyboardInterrupt):
+        _demo.draw_figures(demo, tmp_path)
+    assert [path.name for path in tmp_path.glob("*.png")] == ["step_sizes.png"]
+
+
+class Harmful:
+    """Unpickled, it would leave a trace."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("name", ["draws.npy", "draws.npz"])
+def test_pickles_are_not_loaded(tmp_path, capsys, name):
+    trace = tmp_path / "trace"
+    hidden = np.array([Harmful(trace)], dtype=object)
+    if name == "draws.npy":
+        np.save(tmp_path / name, hidden, allow_pickle=True)
+    else:
+        np.savez(tmp_path / name, samples=hidden)
+    assert main(["test", str(tmp_path / name)]) == 2
+    assert "could not be read" in capsys.readouterr().err
+    assert not trace.exists()
+
+
+def test_nothing_is_written_but_where_it_was_told(files, tmp_path_factory, monkeypatch, capsys):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    before = sorted(files.iterdir())
+    assert main(["test", str(files / "right.npz")]) == 0
+    assert main(["test", str(files / "right.npz"), "--logdensity", "no_such_module:f"]) == 2
+    assert "named with its ending" in capsys.readouterr().err
+    assert not list(elsewhere.iterdir())
+    assert sorted(files.iterdir()) == before

@@ -11,7 +11,10 @@ import pytest
 
 import jaxpsd
 
-RNG = np.random.default_rng(0)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
 
 
 def exact_statistics(x, s, order, weights=None):
@@ -43,9 +46,9 @@ def exact_statistics(x, s, order, weights=None):
 
 @pytest.mark.parametrize("form", ["primal", "dual"])
 @pytest.mark.parametrize("order", [1, 2, 3, 4, 5, 6])
-def test_statistics_are_those_of_exact_arithmetic(order, form):
-    x = RNG.normal(size=(7, 2)).astype(np.float32)
-    s = (-x + 0.3 * RNG.normal(size=(7, 2))).astype(np.float32)
+def test_statistics_are_those_of_exact_arithmetic(rng, order, form):
+    x = rng.normal(size=(7, 2)).astype(np.float32)
+    s = (-x + 0.3 * rng.normal(size=(7, 2))).astype(np.float32)
     v, u = exact_statistics(x, s, order)
     psd = jaxpsd.PSD(order, form=form)
     # U is a difference of terms of the size of V.
@@ -57,9 +60,9 @@ def test_statistics_are_those_of_exact_arithmetic(order, form):
 
 
 @pytest.mark.parametrize("form", ["primal", "dual"])
-def test_weights_that_span_twelve_decades(form):
-    x = RNG.normal(size=(9, 2)).astype(np.float32)
-    weights = 10.0 ** RNG.uniform(-12, 0, size=9)
+def test_weights_that_span_twelve_decades(rng, form):
+    x = rng.normal(size=(9, 2)).astype(np.float32)
+    weights = 10.0 ** rng.uniform(-12, 0, size=9)
     v, _ = exact_statistics(x, -x, 3, weights)
     np.testing.assert_allclose(jaxpsd.PSD(3, form=form).v_statistic(-x, x, weights), v, rtol=1e-5)
 
@@ -76,10 +79,10 @@ SETS = {
 @pytest.mark.filterwarnings("ignore::jaxpsd.PrecisionWarning")
 @pytest.mark.parametrize("transform", [None, "standardize", "whiten"])
 @pytest.mark.parametrize("name", SETS)
-def test_single_precision_is_right_for_the_draws_it_is_given(name, transform):
+def test_single_precision_is_right_for_the_draws_it_is_given(rng, name, transform):
     loc, scale = SETS[name]
     # The same numbers in both precisions.
-    x = (loc + scale * RNG.normal(size=(4000, 3))).astype(np.float32).astype(np.float64)
+    x = (loc + scale * rng.normal(size=(4000, 3))).astype(np.float32).astype(np.float64)
     s = ((loc - x) / scale**2).astype(np.float32).astype(np.float64)
     psd = jaxpsd.PSD(2, transform=transform)
     single = psd(s.astype(np.float32), x.astype(np.float32))
@@ -91,8 +94,8 @@ def test_single_precision_is_right_for_the_draws_it_is_given(name, transform):
         assert abs(p_value - jaxpsd.gof_test(jax.random.key(0), psd, s, x).p_value) < 0.01
 
 
-def test_heavy_tails_keep_their_digits():
-    x = RNG.standard_t(3, size=(20_000, 2)).astype(np.float32)
+def test_heavy_tails_keep_their_digits(rng):
+    x = rng.standard_t(3, size=(20_000, 2)).astype(np.float32)
     s = (-4 * x / (3 + x**2)).astype(np.float32)
     for order in (1, 2):
         single = jaxpsd.PSD(order)(s, x)
@@ -100,8 +103,8 @@ def test_heavy_tails_keep_their_digits():
             np.testing.assert_allclose(single, jaxpsd.PSD(order)(s.astype(float), x.astype(float)), rtol=1e-4)
 
 
-def test_draws_that_rounding_has_made_coarse_are_named():
-    x = {"a": RNG.normal(size=300), "b": 1e6 + RNG.normal(size=(300, 2))}
+def test_draws_that_rounding_has_made_coarse_are_named(rng):
+    x = {"a": rng.normal(size=300), "b": 1e6 + rng.normal(size=(300, 2))}
     x["b"][:, 0] -= 1e6
 
     def logdensity(position):
@@ -113,7 +116,7 @@ def test_draws_that_rounding_has_made_coarse_are_named():
         lambda: jaxpsd.gof_test(jax.random.key(0), jaxpsd.PSD(1), logdensity, x, num_replicates=50),
     ):
         with pytest.warns(
-            jaxpsd.PrecisionWarning, match=r"`b\[1\]` of the draws .* float32 has about (7|8) "
+            jaxpsd.PrecisionWarning, match=r"`b\[1\]` of the draws .* float32 has about 1[5-7] "
         ) as caught:
             call()
         assert caught[0].filename == __file__
@@ -121,20 +124,20 @@ def test_draws_that_rounding_has_made_coarse_are_named():
         jaxpsd.PSD(1)(logdensity, x)
 
 
-def test_rounding_that_does_no_harm_is_not_mentioned():
-    for x in (1e4 + RNG.normal(size=(300, 2)), np.full((50, 2), 1e6), 1e-20 * RNG.normal(size=(300, 2))):
+def test_rounding_that_does_no_harm_is_not_mentioned(rng):
+    for x in (1e4 + rng.normal(size=(300, 2)), np.full((50, 2), 1e6), 1e-20 * rng.normal(size=(300, 2))):
         jaxpsd.PSD(1)(np.ones_like(x, np.float32), x.astype(np.float32))
 
 
-def test_the_report_says_what_rounding_does():
-    x = (1e6 + RNG.normal(size=(300, 1))).astype(np.float32)
+def test_the_report_says_what_rounding_does(rng):
+    x = (1e6 + rng.normal(size=(300, 1))).astype(np.float32)
     report = jaxpsd.diagnose(jax.random.key(0), lambda x: -0.5 * jnp.sum((x - 1e6) ** 2), x, num_replicates=99)
     assert any("digits of the draws are lost" in caveat for caveat in report.caveats)
 
 
 @pytest.mark.parametrize("form", ["primal", "dual"])
-def test_underflow_is_not_taken_for_a_perfect_fit(form):
-    x = (1e25 * RNG.normal(size=(50, 2))).astype(np.float32)
+def test_underflow_is_not_taken_for_a_perfect_fit(rng, form):
+    x = (1e25 * rng.normal(size=(50, 2))).astype(np.float32)
     with pytest.raises(FloatingPointError, match=r"scores are at most .* too small for float32"):
         jaxpsd.PSD(1, form=form)((-x / 1e25 / 1e25).astype(np.float32), x)
 

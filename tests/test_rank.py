@@ -256,3 +256,26 @@ def test_a_sampler_that_fails_is_named_with_its_step_size():
         jaxpsd.sample_grid(KEY, fails, [0.5, 0.5])
     with pytest.raises(TypeError, match="sampler"):
         jaxpsd.sample_grid(KEY, 3, [0.5])
+
+
+def test_an_interrupted_grid_goes_on_where_it_stopped():
+    calls = []
+
+    def sampler(key, scale):
+        calls.append(scale)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return scale * jax.random.normal(key, (5, 1))
+
+    done = {}
+    with pytest.raises(KeyboardInterrupt):
+        jaxpsd.sample_grid(KEY, sampler, [1.0, 2.0, 3.0], done=done, progress=False)
+    assert list(done) == [1.0]
+    found = jaxpsd.sample_grid(KEY, sampler, [1.0, 2.0, 3.0], done=done, progress=False)
+    assert calls == [1.0, 2.0, 2.0, 3.0]
+    whole = jaxpsd.sample_grid(KEY, sampler, [1.0, 2.0, 3.0], progress=False)
+    assert list(found) == list(whole)
+    for scale, draws in whole.items():
+        np.testing.assert_array_equal(found[scale], draws)
+    with pytest.raises(TypeError, match="`done` must be a dictionary"):
+        jaxpsd.sample_grid(KEY, sampler, [1.0], done=[1.0])

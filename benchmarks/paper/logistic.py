@@ -275,16 +275,18 @@ def _draw(results: Mapping[str, Any]) -> Figure:
         "with (lines) and without (dashes) interactions": [f"PSD {order}" for order in ORDERS[1:]],
     }
     for ax, (title, names) in zip(below.subplots(1, 3), panels.items(), strict=True):
-        for k, name in enumerate(name for name in names if name in columns):
-            _curve(ax, columns, name, k)
+        for name in (name for name in names if name in columns):
+            _curve(ax, columns, name)
             if "interactions" in title:
-                _curve(ax, columns, f"{name}, no interactions", k, linestyle="--")
+                _curve(ax, columns, f"{name}, no interactions", linestyle="--")
         ax.set(xscale="log", yscale="log", xlabel="step size", ylabel="median / largest median", title=title)
         ax.legend(fontsize="small")
     return figure
 
 
-def _curve(ax: Axes, columns: Mapping[str, Any], name: str, k: int, **style: Any) -> None:
+def _curve(ax: Axes, columns: Mapping[str, Any], name: str, **style: Any) -> None:
+    # An order has the same colour everywhere, and the KSD the one after the last order.
+    k = ORDERS[-1] if name == "KSD" else int(name.split()[1].rstrip(",")) - 1
     values = np.array(columns[name])
     scaled = values / np.median(values, axis=1).max()
     plot_medians(ax, dict(zip(STEP_SIZES, scaled, strict=True)), k, name, **style)

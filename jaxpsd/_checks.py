@@ -34,7 +34,12 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     if isinstance(samples, Draws):
         return _check_draws(samples, name)
     samples = positions_of(samples)
-    paths, treedef = jax.tree.flatten_with_path(samples)
+    try:
+        paths, treedef = jax.tree.flatten_with_path(samples)
+    except ValueError as error:
+        raise TypeError(
+            f"`{name}` has a dictionary whose keys cannot be sorted; use strings for all of them."
+        ) from error
     if not paths:
         raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
     leaves = [_check_leaf(leaf, _leaf_name(name, path)) for path, leaf in paths]
@@ -89,9 +94,32 @@ def _leaf_name(name: str, path: tuple) -> str:
     return name + keystr(path)
 
 
+def _check_unmasked(value: object, name: str) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"`{name}` is a masked array, and what is masked would be used like the rest. Leave it out, or put "
+            "numbers there with `.filled(…)`."
+        )
+
+
+def as_real(value: object, name: str) -> np.ndarray | Array:
+    """Real numbers as an array, on the host unless they are on a device already."""
+    _check_unmasked(value, name)
+    try:
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{name}` must be real numbers; got {type(value).__name__}: {error}") from error
+    is_real = not jnp.issubdtype(array.dtype, jax.dtypes.prng_key) and array.dtype.kind in "fiub"
+    if not (is_real or jnp.issubdtype(array.dtype, jnp.floating)):
+        found = type(value).__name__ if array.dtype == object else f"an array of {array.dtype}"
+        raise TypeError(f"`{name}` must be real numbers; got {found}.")
+    return array
+
+
 def _check_leaf(leaf: ArrayLike, name: str) -> Array:
-    if isinstance(leaf, np.ndarray) and not leaf.dtype.isnative:
-        leaf = leaf.astype(leaf.dtype.newbyteorder("="))
+    _check_unmasked(leaf, name)
+    if isinstance(leaf, np.ndarray) and (not leaf.dtype.isnative or leaf.dtype == np.longdouble):
+        leaf = leaf.astype(np.float64 if leaf.dtype == np.longdouble else leaf.dtype.newbyteorder("="))
     try:
         array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
@@ -146,7 +174,8 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
         allowed.append((draws.num_chains, per_chain))
     # In double precision on the host where values are known: weights may span more than float32 does.
     is_known = is_concrete(weights) and getattr(weights, "is_fully_addressable", True)
-    array = np.asarray(weights, np.float64) if is_known else jnp.asarray(weights, draws.dtype)
+    array = as_real(weights, "weights")
+    array = np.asarray(array, np.float64) if is_known else jnp.asarray(array, draws.dtype)
     if array.shape not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ValueError(f"`weights` must have shape {wanted}, one for each draw; got {array.shape}.")
@@ -246,7 +275,9 @@ def check_positive(value: object, name: str) -> None:
 def check_key(rng_key: Array) -> None:
     """A single key of `jax.random`, of the new or of the old kind."""
     is_new = isinstance(rng_key, jax.Array) and jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
-    is_old = isinstance(rng_key, jax.Array | np.ndarray) and rng_key.dtype == np.uint32 and rng_key.ndim == 1
+    implementation = jax.config.jax_default_prng_impl  # pyright: ignore[reportAttributeAccessIssue]
+    length = 2 if implementation == "threefry2x32" else 4
+    is_old = isinstance(rng_key, jax.Array | np.ndarray) and (rng_key.dtype, rng_key.shape) == (np.uint32, (length,))
     if not (is_old or (is_new and rng_key.ndim == 0)):
         found = f"an array of {rng_key.dtype}, {rng_key.shape}" if hasattr(rng_key, "dtype") else repr(rng_key)
         raise TypeError(f"`rng_key` must be one key, such as jax.random.key(0); got {found}.")
@@ -264,7 +295,7 @@ def check_locations(locations: ArrayLike | None, draws: Draws) -> Float[Array, "
     """Points among the draws, at least one."""
     if locations is None:
         raise TypeError("`locations` must be an array (locations, dim); got None. `FSSD.random` draws some.")
-    array = jnp.asarray(locations, draws.dtype)
+    array = jnp.asarray(as_real(locations, "locations"), draws.dtype)
     if array.ndim != 2 or array.shape[1] != draws.dim or len(array) == 0:
         raise ValueError(
             f"`locations` must be (locations, {draws.dim}), like draws of {draws.dim} coordinates; got shape "
@@ -283,7 +314,8 @@ def with_note(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             return function(*arguments)
         except Exception as error:
             shapes = ", ".join(str(jax.tree.map(jnp.shape, argument)) for argument in arguments)
-            error.add_note(f"jaxpsd: `{name}` was called for one draw or pair of draws, of shape {shapes}.")
+            written = " It must be written with jax.numpy." if isinstance(error, jax.errors.JAXTypeError) else ""
+            error.add_note(f"jaxpsd: `{name}` was called for one draw or pair of draws, of shape {shapes}.{written}")
             raise
 
     return called

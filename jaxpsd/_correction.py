@@ -139,6 +139,11 @@ def corrected_expectation(
     psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform)
     target, draws, weights = check_input(target, samples, weights, chains)
     fit = regress(_UserFunction(draws.structure), psd, target, draws, weights, function=fn)
+    if is_concrete(fit.standard_error) and not np.isfinite(fit.standard_error).all():
+        raise FloatingPointError(
+            f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
+            "large to be squared. Use other units, or float64."
+        )
     unravel = _structure_of_value(fn, draws).unravel
     if is_concrete(fit.explained) and (least := float(fit.explained.min())) < _ENOUGH:
         warn_user(

@@ -36,6 +36,9 @@ from jaxpsd._types import Block, PyTree, Scalar
 # `_DRAWS_WATCHED`, an even selection is looked at.
 FEW, _DRAWS_WATCHED = 5, 2**16
 
+# A sum over pairs that is below zero by more than this share of its diagonal is not so by rounding.
+_NOT_ROUNDING = 1e-3
+
 
 class PairSums(NamedTuple):
     """Sums over pairs of draws, all that V and U need; the weights sum to one.
@@ -224,9 +227,11 @@ def tile_pair_sums(
     delta = jnp.zeros((), x.dtype)
     if diagonal:
         delta = sum_of_shares(sum_draws(w * map_over_blocks(lambda block: form.diagonal(*block), (x, s), tile)))
-    # Not negative but for rounding.
     extremeness, largest = extremes(form, x, s, w, n)
-    return PairSums(jnp.maximum(total, 0), delta, share_of_few(largest, sum_of_shares(extremeness)))
+    extremeness = sum_of_shares(extremeness)
+    # Not negative but for rounding, unless a kernel of the user's is not positive definite.
+    total = jnp.where(total < -_NOT_ROUNDING * jnp.abs(extremeness), jnp.nan, jnp.maximum(total, 0))
+    return PairSums(total, delta, share_of_few(largest, extremeness))
 
 
 def equal_weights(x: Block) -> Float[Array, " draws"]:

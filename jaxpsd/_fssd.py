@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxpsd._blocks import einsum
 from jaxpsd._checks import (
     check_choice,
+    check_finite,
     check_key,
     check_locations,
     check_positive,
@@ -128,6 +129,7 @@ class FSSD(Discrepancy):
         check_key(rng_key)
         num_locations = check_positive_integer(num_locations, "num_locations")
         draws = check_samples(samples, chains=chains)
+        check_finite(ravel(draws.positions), draws, "`samples`")
         affine = resolve(check_transform(transform), draws, None)
         if isinstance(bandwidth, str):
             check_choice(bandwidth, ("median",), "bandwidth")

@@ -290,6 +290,8 @@ def resampled(
 ) -> tuple[Float[Array, "statistics columns"], Scheme]:
     """The wanted statistics and their replicates, by the method that suits the draws; warnings where due."""
     function = discrepancy._function
+    rows = form.tile_length(draws.num_draws, draws.dim, draws.dtype.itemsize) if form.is_pairwise else 1
+    _check_replicates_fit(settings.num_replicates, rows, draws)
     if settings.measures:
         target = scored_in_advance(target, draws)
     scheme = settle(rng_key, settings, target, draws, form, function)
@@ -302,12 +304,17 @@ def resampled(
     return values, scheme
 
 
-def check_varies(values: Float[Array, "statistics columns"], draws: Draws, discrepancy: Discrepancy) -> None:
+def _check_replicates_fit(num_replicates: int, rows: int, draws: Draws) -> None:
+    check_fits((rows, 1 + num_replicates), draws.dtype, "The replicates", "Take fewer of them.")
+
+
+def check_varies(values: Float[Array, "..."], draws: Draws, discrepancy: Discrepancy) -> None:
     """Refuse to compare zeros with each other."""
     if is_concrete(values) and not np.any(values):
         raise FloatingPointError(
-            f"The statistic and all its replicates are zero in {draws.dtype}: all Stein features are, or their squares "
-            f"are too small for it. {discrepancy._remedy}"
+            f"The statistic and all its replicates are zero in {draws.dtype}: all Stein features of "
+            f"{type(discrepancy).__name__} are, or their squares are too small for it. Nothing can be compared. "
+            "Are the scores zero? Otherwise use other units, `transform='standardize'`, or float64."
         )
 
 
@@ -402,8 +409,10 @@ def _asymptotic_test(
         where = run_on_shares if spectrum.from_features else run
         return where(null_spectrum, target, draws, form, spectrum, function=function)
 
+    _check_replicates_fit(settings.num_replicates, 1, draws)
     u, omega, seen = spectrum_of(target, draws, centred=True)
     discrepancy._finite(jnp.append(omega, u), target, draws, "The statistic or its null distribution")
+    check_varies(jnp.append(omega, u), draws, discrepancy)
     if null is not None:
         _, omega, _ = spectrum_of(*null, centred=False)
         discrepancy._finite(omega, *null, "The null distribution")
@@ -435,12 +444,14 @@ def _norm_test(
 ) -> GofResult:
     """For a norm that is not a sum of squares."""
     count = discrepancy._num_features(draws)
+    _check_replicates_fit(settings.num_replicates, 1, draws)
     if count is None:
         raise TypeError(f"{type(discrepancy).__name__} has neither a sum over pairs of draws nor features.")
     check_fits((count, count), draws.dtype, "The covariance of the features", "Use a bootstrap, or fewer features.")
     function = discrepancy._function
     v, root, seen = run_on_shares(null_root, target, draws, form, function=function)
     discrepancy._finite(jnp.append(root, v), target, draws, "The statistic or its null distribution")
+    check_varies(jnp.append(root, v), draws, discrepancy)
     if null is not None:
         _, root, _ = run_on_shares(null_root, *null, form, function=function)
         discrepancy._finite(root, *null, "The null distribution")
@@ -464,6 +475,11 @@ def _normal_test(discrepancy: Discrepancy, form: Form, target: PyTree, draws: Dr
             )
     u, error = run(mean_over_pairs, target, draws, form, function=function)
     discrepancy._finite(jnp.append(u, error), target, draws, "The statistic or its standard error")
+    if is_concrete(error) and error == 0:
+        raise FloatingPointError(
+            f"All pairs of draws give {type(discrepancy).__name__} the same value, so that its standard error is zero "
+            "and no p-value is right. Are the draws all alike?"
+        )
     p = jax.scipy.stats.norm.sf(u / error)
     return _without_replicates(u, p, error * jax.scipy.stats.norm.isf(settings.alpha), settings)
 

@@ -29,7 +29,7 @@ class PairwiseDiscrepancy(Discrepancy):
         return (
             "The kernel or its derivatives are not finite for a pair of draws, or too large to be squared: use "
             "`transform='standardize'`, or float64 (`jax.config.update('jax_enable_x64', True)`). A kernel must be "
-            "twice differentiable also where x = y."
+            "positive definite, and twice differentiable also where x = y."
         )
 
 

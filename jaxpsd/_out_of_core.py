@@ -9,10 +9,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from itertools import islice
 from math import lcm
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +23,10 @@ from jaxtyping import PRNGKeyArray
 
 from jaxpsd._checks import check_positive_integer
 from jaxpsd._gof import GofResult
+from jaxpsd._score import score
 from jaxpsd._signs import WORD
 from jaxpsd._stream import Stream, StreamState, is_one_stream
-from jaxpsd._types import PyTree, Scalar, Target
+from jaxpsd._types import LogDensityFn, PyTree, Scalar, Target
 
 # Bytes of positions that are read at a time.
 _CHUNK_BYTES = 2**25
@@ -96,13 +99,18 @@ def stream_over(
     first = next(iter(source.batches(0)), None)
     if first is None:
         raise ValueError("`source` holds no draws.")
-    reached = _Reached(stream.init(rng_key, jax.tree.map(lambda leaf: leaf[0], first.samples)), 0)
-    if path is not None and path.exists():
-        reached = _resumed(path, reached.state, source)
+    position = jax.tree.map(lambda leaf: leaf[0], first.samples)
+    reached, about = _Reached(stream.init(rng_key, position), 0), {}
+    if path is not None:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"There is no folder {path.parent} for the checkpoint.")
+        about = {**source.description, "content": _fingerprint(target, first, source.last())}
+        if path.exists():
+            reached = _resumed(path, reached.state, about)
 
     def save() -> None:
         if path is not None:
-            _save(reached.state, path, {"source": source.description, "batches": reached.batches})
+            _save(reached.state, path, {"source": about, "batches": reached.batches})
 
     # Here, so that importing the library does not wait for it.
     from tqdm import tqdm
@@ -134,14 +142,25 @@ class _Reached(NamedTuple):
     batches: int
 
 
-def _resumed(path: Path, beginning: StreamState, source: "_Source") -> _Reached:
+def _resumed(path: Path, beginning: StreamState, source: dict[str, Any]) -> _Reached:
     state, about = _load(path, beginning)
-    if about.get("source") != source.description:
+    if about.get("source") != source:
         raise ValueError(
-            f"{path} is the progress of other work: {about.get('source')}, and not {source.description}. Give another "
-            "file, or remove it."
+            f"{path} is the progress of other work: {about.get('source')}, and not {source}. Give another file, or "
+            "remove it."
         )
     return _Reached(state, about["batches"])
+
+
+def _fingerprint(target: Target | None, first: "_Batch", last: PyTree) -> str:
+    """What tells one set of draws, and one target, from another: the ends of the draws, and a score."""
+    scores: PyTree = first.scores
+    if scores is None:
+        scores = score(cast(LogDensityFn, target), jax.tree.map(lambda leaf: leaf[:1], first.samples))
+    digest = blake2b(digest_size=16)
+    for leaf in jax.tree.leaves((first.samples, scores, last)):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
 
 
 def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
@@ -202,8 +221,8 @@ def _load(path: Path, like: StreamState) -> tuple[StreamState, dict[str, Any]]:
         with np.load(path, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             found = [file[f"leaf_{k}"] for k in range(len(expected))]
-    except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"{path} is not the state of such a stream: {error}") from error
+    except (KeyError, ValueError, OSError, EOFError, AttributeError, TypeError, BadZipFile) as error:
+        raise ValueError(f"{path} is not the state of such a stream, or is damaged.") from error
     for leaf, other in zip(found, map(_plain, expected), strict=True):
         if leaf.shape != other.shape or leaf.dtype != other.dtype:
             raise ValueError(f"{path} is the state of another stream: other replicates, features or precision.")
@@ -247,11 +266,14 @@ class _Source(NamedTuple):
         In all of them, where that is known.
     description
         What tells one source from another, in JSON.
+    last
+        Reads the last draw, where it can be looked at.
     """
 
     batches: Callable[[int], Iterable[_Batch]]
     num_draws: int | None
-    description: Any
+    description: dict[str, Any]
+    last: Callable[[], PyTree]
 
 
 def _source_of(target: Target | None, source: PyTree, chunk_length: int | None, chains: bool | None) -> _Source:
@@ -291,7 +313,8 @@ def _source_of(target: Target | None, source: PyTree, chunk_length: int | None, 
             yield _Batch(cut(source, *place), None if scores is None else cut(scores, *place), place[1] == 0)
 
     description = {"shapes": [list(leaf.shape) for leaf in leaves], "chunk_length": length, "leading": leading}
-    return _Source(batches, num_chains * per_chain, description)
+    last = lambda: cut(source, num_chains - 1, per_chain - 1, per_chain)  # noqa: E731
+    return _Source(batches, num_chains * per_chain, description, last)
 
 
 def _chunk_length(leaves: list[Any], leading: int, per_chain: int, given: int | None) -> int:
@@ -315,7 +338,7 @@ def _from_iterable(target: Target | None, source: Iterable[PyTree]) -> _Source:
             samples, scores = batch if target is None else (batch, None)
             yield _Batch(jax.tree.map(np.asarray, samples), scores, number == 0)
 
-    return _Source(batches, None, "an iterator")
+    return _Source(batches, None, {"source": "an iterator"}, lambda: None)
 
 
 def _chained(looked_at: list[Any], iterator: Iterator[Any]) -> Iterator[Any]:

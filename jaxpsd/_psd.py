@@ -13,13 +13,16 @@ from jaxtyping import Array, Float, Int
 
 from jaxpsd import _monomials as monomials
 from jaxpsd._blocks import MEMORY_BUDGET, block_length
-from jaxpsd._checks import check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
+from jaxpsd._checks import as_real, check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, PairSums, pair_sums, tile_side
 from jaxpsd._score import Scorer
 from jaxpsd._transform import Affine, Transform, check_streamable, check_transform, resolve
 from jaxpsd._types import Block, PyTree, Scalar
+
+# Monomials of higher degrees leave the range of floating-point numbers, and their programs grow with the square.
+_HIGHEST_ORDER = 20
 
 _SETTINGS = ["order", "interactions", "norm", "form", "block_size"]
 
@@ -82,6 +85,11 @@ class PSD(Discrepancy):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", check_positive_integer(self.order, "order", "2 is a good choice."))
+        if self.order > _HIGHEST_ORDER:
+            raise ValueError(
+                f"`order` must be at most {_HIGHEST_ORDER}; got {self.order}. Tails show at 4, and higher moments are "
+                "hardly ever known to any digit."
+            )
         check_choice(self.norm, ("l2", "l1"), "norm")
         check_choice(self.form, ("auto", "primal", "dual"), "form")
         if not isinstance(self.interactions, bool | np.bool):
@@ -162,14 +170,14 @@ class PSD(Discrepancy):
         """Turn the penalty into factors of the features, with which β is in the plain unit ball."""
         if self.penalty is None:
             return np.ones(self.order, draws.dtype)
-        penalty, count = jnp.asarray(self.penalty, draws.dtype), self._num_features(draws)
+        penalty, count = jnp.asarray(as_real(self.penalty, "penalty"), draws.dtype), self._num_features(draws)
         if penalty.shape not in ((self.order,), (count,)):
             raise ValueError(
                 f"`penalty` must have one entry for each degree, ({self.order},), or for each monomial, "
                 f"({count},); got shape {penalty.shape}."
             )
         if is_concrete(penalty) and not (np.isfinite(penalty) & (np.asarray(penalty) > 0)).all():
-            raise ValueError("`penalty` must be finite and positive.")
+            raise ValueError(f"`penalty` must be finite and positive, also when rounded to {draws.dtype}.")
         return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)
 
     def _choose_form(

@@ -176,6 +176,15 @@ def _over_sets(
             f"`sets` must be a list of sample sets, and scores another; got {len(sets)} and {len(scores)}."
         )
     sizes = np.array([check_samples(each, chains=False, name=f"sets[{k}]").num_draws for k, each in enumerate(sets)])
+    if isinstance(target, list):
+        for k, (each, given) in enumerate(zip(sets, scores, strict=True)):
+            if _shapes(each) != _shapes(given):
+                raise ValueError(
+                    f"Scores must have the structure and shape of their set; number {k} has {_shapes(given)} for "
+                    f"samples of {_shapes(each)}."
+                )
+    if len({jax.tree.structure(each) for each in sets}) > 1 or len({_of_one(each) for each in sets}) > 1:
+        raise ValueError(f"All sets must have draws of one kind; got shapes {[_shapes(each) for each in sets[:5]]}.")
     keys = None if rng_key is None else jax.random.split(rng_key, len(sets))
     may_fill = not discrepancy._chooses_by_all_draws
     lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
@@ -202,6 +211,15 @@ def _over_sets(
     return _checked(together)
 
 
+def _shapes(tree: PyTree) -> PyTree:
+    return jax.tree.map(np.shape, tree)
+
+
+def _of_one(tree: PyTree) -> tuple[tuple[int, ...], ...]:
+    """The shapes of one draw."""
+    return tuple(np.shape(leaf)[1:] for leaf in jax.tree.leaves(tree))
+
+
 def _check_stacked(sets: PyTree, chains: bool) -> int:
     leaves = jax.tree.leaves(sets)
     shapes = {np.shape(leaf)[:1] for leaf in leaves}
@@ -212,6 +230,8 @@ def _check_stacked(sets: PyTree, chains: bool) -> int:
     ((count,),) = shapes
     if count == 0:
         raise ValueError("`sets` holds no sets.")
+    if hasattr(sets, "ndim") and sets.ndim == 2:
+        raise ValueError(f"`sets` must be (sets, draws, dim); got shape {sets.shape}. A single set goes into a list.")
     one = jax.tree.map(lambda leaf: leaf[0], sets)
     check_samples(one, chains=chains, name="sets[0]")
     return count
@@ -234,7 +254,10 @@ def _equal_sets(
     if is_density:
         target = check_target(target, one, draws)
     elif jax.tree.map(np.shape, target) != jax.tree.map(np.shape, sets):
-        raise ValueError("Scores must have the structure and shape of `sets`.")
+        raise ValueError(
+            f"Scores must have the structure and shape of `sets`; got {jax.tree.map(np.shape, target)} for "
+            f"{jax.tree.map(np.shape, sets)}."
+        )
     count = len(jax.tree.leaves(sets)[0])
     at_a_time = max(1, _CALL_BYTES // (draws.num_draws * draws.dim * draws.dtype.itemsize))
     size = min(at_a_time, _common_size(count)) if weights is not None or count > at_a_time else count

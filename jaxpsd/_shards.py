@@ -159,10 +159,15 @@ def _merged(shards: Shards, leading: int) -> Callable[[list[Array]], list[Array]
 def spread_like(positions: PyTree, values: PyTree) -> PyTree:
     """Values with an axis of draws, on the devices where the positions are."""
     shards, others = shards_of(positions), shards_of(values)
+    if shards is None:
+        leaf = jax.tree.leaves(positions)[0]
+        is_elsewhere = not isinstance(leaf, Tracer) and any(
+            isinstance(value, jax.Array) and not isinstance(value, Tracer) and value.devices() != leaf.devices()
+            for value in jax.tree.leaves(values)
+        )
+        return jax.device_put(values, leaf.sharding) if is_elsewhere else values
     if shards == others:
         return values
-    if shards is None:
-        return jax.device_put(values, jax.tree.leaves(positions)[0].sharding)
     return jax.tree.map(shards.put, values)
 
 

@@ -35,7 +35,7 @@ _METHODS = ("rademacher", "markov", "block")
 @partial(
     register_dataclass,
     data_fields=["sums", "excess", "count", "chains", "begin", "end", "signs", "last", "form"],
-    meta_fields=["structure"],
+    meta_fields=["structure", "made_by"],
 )
 @dataclass(frozen=True, kw_only=True)
 class StreamState:
@@ -57,6 +57,8 @@ class StreamState:
         How features are computed.
     structure
         What a position looks like.
+    made_by
+        The settings of its stream, in words.
     """
 
     sums: Sums
@@ -69,6 +71,7 @@ class StreamState:
     last: Parity
     form: Form
     structure: Structure
+    made_by: str
 
 
 class Stream(NamedTuple):
@@ -159,12 +162,21 @@ def stream(
                 f"{'`flip_probability`' if method == 'markov' else '`block_length`'}."
             )
 
+    made_by = f"{discrepancy!r}, {settings}, {wanted.orders}"
+
+    def check_state(state: StreamState) -> None:
+        if not isinstance(state, StreamState):
+            raise TypeError(f"`state` must come from `init` or `update` of this stream; got {type(state).__name__}.")
+        if state.made_by != made_by:
+            raise ValueError(f"This state is that of another stream: of {state.made_by}, and not of {made_by}.")
+
     def init(rng_key: PRNGKeyArray, position: PyTree, start: int = 0, chain_start: int | None = None) -> StreamState:
         """The state before any draw."""
-        return _empty(discrepancy, settings, rng_key, position, start, chain_start)
+        return replace(_empty(discrepancy, settings, rng_key, position, start, chain_start), made_by=made_by)
 
     def update(state: StreamState, target: Target, samples: PyTree) -> StreamState:
         """The state after a batch of draws."""
+        check_state(state)
         target, draws, _ = check_input(target, samples, None, False)
         if draws.structure != state.structure:
             raise ValueError("`samples` must be a batch of positions like the one given to `init`.")
@@ -180,10 +192,13 @@ def stream(
 
     def result(state: StreamState) -> Scalar | GofResult:
         """√V, or the test."""
+        check_state(state)
         n = state.count.word.astype(state.sums.z.dtype) * WORD + state.count.bit
         if is_concrete(n) and n == 0:
             raise ValueError("This stream has seen no draws.")
         values = statistics(state.form, wanted, state.sums, n, state.structure.dim)
+        if is_concrete(values) and not np.isfinite(values).all():
+            raise FloatingPointError(f"The statistic of this stream is not finite. {discrepancy._remedy}")
         if not settings.num_replicates:
             return jnp.sqrt(values[0, 0])
         floor = floor_of(method, settings.parameter, n, jnp.maximum(state.chains, 1))
@@ -234,6 +249,7 @@ def _empty(
         last=signs.start(),
         form=form,
         structure=one.structure,
+        made_by="",
     )
 
 
@@ -248,6 +264,8 @@ def _batch(
 
 def _merge(first: StreamState, second: StreamState) -> StreamState:
     """The state of two pieces together."""
+    if not all(isinstance(state, StreamState) for state in (first, second)):
+        raise TypeError(f"Two states of a stream are merged; got {type(first).__name__} and {type(second).__name__}.")
     if not is_one_stream(first, second):
         raise ValueError(
             "Only states of one stream can be merged: with the same key, discrepancy, method and positions. Pieces are "

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._blocks import block_length, einsum, num_draws, product_over_draws, sum_draws, sum_over_blocks, weighted
-from jaxpsd._checks import check_choice, check_finite, check_samples, check_weights, is_concrete
+from jaxpsd._checks import as_real, check_choice, check_finite, check_samples, check_weights, is_concrete
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._score import Scorer, raise_for_value, run_on_shares
 from jaxpsd._shards import Shards, at_hand, from_first_share, largest_of_shares, shards_of
@@ -95,7 +95,7 @@ class Affine:
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):
             if isinstance(value := getattr(self, name), list | tuple | np.ndarray):
-                object.__setattr__(self, name, jnp.asarray(value))
+                object.__setattr__(self, name, jnp.asarray(as_real(value, name)))
 
     def forward(self, x: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take positions x to the new coordinates y."""
@@ -103,26 +103,38 @@ class Affine:
 
     def inverse(self, y: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take y back to x."""
-        y = self._checked(y)
+        y = self._checked(y, "y")
         return _row(self.loc, y) + _times(y, self.scale)
 
     def scores(self, s: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take scores with respect to x to scores with respect to y."""
-        return _times(self._checked(s), self.scale.T)
+        return _times(self._checked(s, "s"), self.scale.T)
 
     def mapping(self) -> Callable[[Array, Array], tuple[Array, Array]]:
         """Prepare to map many blocks of positions and scores: the scale is inverted once."""
+        self._check_fields()
         inverse = jnp.linalg.inv(self.scale) if self.scale.ndim == 2 else 1 / self.scale
 
         def apply(x: Array, s: Array) -> tuple[Array, Array]:
-            x = self._checked(x)
+            x = self._checked(x, "x")
             y = _times(x - _row(self.loc, x), inverse)
             return y.astype(x.dtype), self.scores(s).astype(x.dtype)
 
         return apply
 
-    def _checked(self, x: ArrayLike) -> Array:
-        x = jnp.asarray(x)
+    def _check_fields(self) -> None:
+        # Not when it is made: JAX puts all kinds of things where the arrays of a pytree were.
+        shapes = [getattr(field, "shape", None) for field in (self.loc, self.scale)]
+        if shapes[0] is None or len(shapes[0]) != 1 or shapes[1] not in (shapes[0], 2 * shapes[0]):
+            found = ", ".join(repr(field) if shape is None else f"shape {shape}" for field, shape in
+                              zip((self.loc, self.scale), shapes, strict=True))  # fmt: skip
+            raise ValueError(f"An Affine has loc (dim,) and scale (dim,) or (dim, dim); got {found}.")
+
+    def _checked(self, x: ArrayLike, name: str) -> Array:
+        self._check_fields()
+        x = jnp.asarray(as_real(x, name))
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            x = x.astype(self.loc.dtype)
         if x.shape[-1:] != self.loc.shape:
             raise ValueError(f"The last axis must have {len(self.loc)} coordinates; got shape {x.shape}.")
         return x
@@ -182,6 +194,7 @@ def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] 
     if transform is None:
         return None
     affine, dim = transform, draws.dim
+    affine._check_fields()
     if affine.loc.shape != (dim,) or affine.scale.shape not in ((dim,), (dim, dim)):
         raise ValueError(
             f"The samples have {dim} coordinates, so the transform needs loc ({dim},) and scale ({dim},) or "
@@ -211,7 +224,7 @@ def fit(rule: Rule, draws: Draws, weights: Float[Array, " draws"] | None) -> Aff
     if shards is not None:
         affine = at_hand(affine)
     if is_concrete(affine):
-        _raise_if_singular(rule, affine, draws)
+        _raise_if_singular(rule, affine, draws, weighted=weights is not None)
     return affine
 
 
@@ -270,6 +283,8 @@ def _fit_to_draws(rule: Rule, positions: PyTree, weights: Float[Array, " draws"]
     # Squares of numbers below one, so that no unit is too large or too small for them.
     spread = jnp.where(spread > 0, spread, jnp.nan)
     sd = spread * jnp.sqrt(mean(lambda x: ((x - loc[None]) / spread[None]) ** 2)[0])
+    # Where all weight is on one value, rounding alone is left.
+    sd = jnp.where(sd > 4 * jnp.finfo(draws.dtype).eps * spread, sd, jnp.nan)
     if rule is Rule.STANDARDIZE:
         return Affine(loc, sd)
     # The factor of the correlations, so that scales of different size cost no accuracy.
@@ -330,7 +345,7 @@ def _least_independent(dim: int, dtype: np.dtype) -> float:
     return 10 * dim * float(jnp.finfo(dtype).eps)
 
 
-def _raise_if_singular(rule: Rule, affine: Affine, draws: Draws) -> None:
+def _raise_if_singular(rule: Rule, affine: Affine, draws: Draws, *, weighted: bool) -> None:
     if not np.isfinite(affine.loc).all():
         check_finite(ravel(draws.positions), draws, "`samples`")
         raise FloatingPointError(f"The mean of `samples` overflows {draws.dtype}; use float64.")
@@ -340,6 +355,9 @@ def _raise_if_singular(rule: Rule, affine: Affine, draws: Draws) -> None:
     constant = (x == x[0]).all(axis=0)
     if constant.any():
         coordinate, reason = int(np.argmax(constant)), "has the same value in every draw"
+    elif weighted and np.isnan(scale := np.asarray(affine.scale)).any(axis=-1).any():
+        coordinate = int(np.argmax(np.isnan(scale if scale.ndim == 1 else scale.diagonal())))
+        reason = "hardly varies among the draws that have weight"
     elif rule is Rule.WHITEN:
         # The part of each coordinate that those before it do not explain.
         centered = x - x.mean(axis=0)

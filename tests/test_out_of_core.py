@@ -126,10 +126,10 @@ def test_work_goes_on_where_it_was_interrupted(chains, tmp_path, reads, every):
     for field in ("statistic", "replicates", "p_value"):
         np.testing.assert_array_equal(getattr(result, field), getattr(whole, field))
     if reads > 2:
-        # Twelve batches and a look at the first, less what was done before.
-        assert 100 - counting.reads < 13
-    # And it is done: nothing is read again but for the look.
-    again = Breaking(chains, 1)
+        # Twelve batches and a look at both ends, less what was done before.
+        assert 100 - counting.reads < 14
+    # And it is done: nothing is read again but for a look at both ends.
+    again = Breaking(chains, 2)
     np.testing.assert_array_equal(over(again, checkpoint=path).replicates, whole.replicates)
 
 
@@ -196,6 +196,15 @@ def test_progress_of_other_work_is_not_taken_up(chains, tmp_path):
         jaxpsd.stream_over(STREAM, jax.random.key(6), logdensity, chains[0], checkpoint=path, progress=False)
     with pytest.raises(ValueError, match="another stream: other replicates"):
         over(chains[0], stream=jaxpsd.stream(jaxpsd.PSD(2), num_replicates=50), checkpoint=path)
+    with pytest.raises(ValueError, match="progress of other work"):
+        over(2 * chains[0], checkpoint=path)
+    with pytest.raises(ValueError, match="progress of other work"):
+        over(chains[0], lambda x: -9 * jnp.sum(x**2), checkpoint=path)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        over(chains[0], checkpoint=tmp_path / "missing" / "progress.npz")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ValueError, match="damaged"):
+        over(chains[0], checkpoint=path)
     path.write_bytes(b"something else")
     with pytest.raises(ValueError, match="not the state of such a stream"):
         over(chains[0], checkpoint=path)

@@ -44,7 +44,7 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
         raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
     leaves = [_check_leaf(leaf, _leaf_name(name, path)) for path, leaf in paths]
 
-    if chains not in (None, True, False):
+    if not (chains is None or isinstance(chains, bool | np.bool)):
         raise ValueError(f"`chains` must be True, False or None: whether there is an axis of chains; got {chains!r}.")
     if jax.tree_util.treedef_is_leaf(treedef):
         leading = _leading_axes_of_array(leaves[0].shape, chains, name)

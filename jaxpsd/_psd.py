@@ -170,12 +170,14 @@ class PSD(Discrepancy):
         """Turn the penalty into factors of the features, with which β is in the plain unit ball."""
         if self.penalty is None:
             return np.ones(self.order, draws.dtype)
-        penalty, count = jnp.asarray(as_real(self.penalty, "penalty"), draws.dtype), self._num_features(draws)
+        penalty, count = as_real(self.penalty, "penalty"), self._num_features(draws)
         if penalty.shape not in ((self.order,), (count,)):
             raise ValueError(
                 f"`penalty` must have one entry for each degree, ({self.order},), or for each monomial, "
                 f"({count},); got shape {penalty.shape}."
             )
+        with np.errstate(over="ignore"):
+            penalty = jnp.asarray(penalty, draws.dtype)
         if is_concrete(penalty) and not (np.isfinite(penalty) & (np.asarray(penalty) > 0)).all():
             raise ValueError(f"`penalty` must be finite and positive, also when rounded to {draws.dtype}.")
         return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)

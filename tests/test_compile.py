@@ -2,6 +2,9 @@
 
 import functools
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from types import SimpleNamespace
 
@@ -144,3 +147,25 @@ def test_programs_and_their_data_go_with_the_function():
     del target, data
     gc.collect()
     assert watch() is None
+
+
+def test_programs_are_found_again_by_other_processes(tmp_path):
+    script = """
+import jax, jax.numpy as jnp, jaxpsd
+x = jax.random.normal(jax.random.key(0), (50, 2))
+logdensity = lambda x: -0.5 * jnp.sum(x**2)
+jaxpsd.PSD(2)(logdensity, x)
+jaxpsd.gof_test(jax.random.key(1), jaxpsd.PSD(2), logdensity, x, num_replicates=50)
+"""
+    environment = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    counts = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True)
+        counts.append(len(list(tmp_path.glob("*-cache"))))
+    assert counts[0] > 0
+    assert counts[1] == counts[0]

@@ -153,14 +153,15 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
             f"the samples are {expected}, the scores {found}."
         )
     flat = check_samples(scores, chains=chains, name="target")
-    if draws.num_chains != flat.num_chains or _shapes(draws.positions) != _shapes(flat.positions):
-        ours, theirs = map(_shapes, given)
+    if draws.num_chains != flat.num_chains or shapes_of(draws.positions) != shapes_of(flat.positions):
+        ours, theirs = map(shapes_of, given)
         raise ValueError(f"Scores must have the shape of the samples; got {theirs} for samples of shape {ours}.")
     scores = jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
     return spread_like(draws.positions, scores)
 
 
-def _shapes(tree: PyTree) -> PyTree:
+def shapes_of(tree: PyTree) -> PyTree:
+    """The shape of every array, in the structure that holds them."""
     return jax.tree.map(np.shape, tree)
 
 

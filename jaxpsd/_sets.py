@@ -17,7 +17,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._blocks import sets_at_once
-from jaxpsd._checks import check_key, check_samples
+from jaxpsd._checks import check_key, check_samples, shapes_of
 from jaxpsd._compile import compiled
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._gof import GofResult, gof_test
@@ -178,13 +178,13 @@ def _over_sets(
     sizes = np.array([check_samples(each, chains=False, name=f"sets[{k}]").num_draws for k, each in enumerate(sets)])
     if isinstance(target, list):
         for k, (each, given) in enumerate(zip(sets, scores, strict=True)):
-            if _shapes(each) != _shapes(given):
+            if shapes_of(each) != shapes_of(given):
                 raise ValueError(
-                    f"Scores must have the structure and shape of their set; number {k} has {_shapes(given)} for "
-                    f"samples of {_shapes(each)}."
+                    f"Scores must have the structure and shape of their set; number {k} has {shapes_of(given)} for "
+                    f"samples of {shapes_of(each)}."
                 )
     if len({jax.tree.structure(each) for each in sets}) > 1 or len({_of_one(each) for each in sets}) > 1:
-        raise ValueError(f"All sets must have draws of one kind; got shapes {[_shapes(each) for each in sets[:5]]}.")
+        raise ValueError(f"All sets must have draws of one kind; got shapes {[shapes_of(each) for each in sets[:5]]}.")
     keys = None if rng_key is None else jax.random.split(rng_key, len(sets))
     may_fill = not discrepancy._chooses_by_all_draws
     lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
@@ -209,10 +209,6 @@ def _over_sets(
         floors = [max(least, floor_of(together.method, parameter, int(size), 1)) for size in sizes]
         together = replace(together, p_value_floor=jnp.asarray(floors))
     return _checked(together)
-
-
-def _shapes(tree: PyTree) -> PyTree:
-    return jax.tree.map(np.shape, tree)
 
 
 def _of_one(tree: PyTree) -> tuple[tuple[int, ...], ...]:
@@ -253,10 +249,9 @@ def _equal_sets(
     is_density = callable(target)
     if is_density:
         target = check_target(target, one, draws)
-    elif jax.tree.map(np.shape, target) != jax.tree.map(np.shape, sets):
+    elif shapes_of(target) != shapes_of(sets):
         raise ValueError(
-            f"Scores must have the structure and shape of `sets`; got {jax.tree.map(np.shape, target)} for "
-            f"{jax.tree.map(np.shape, sets)}."
+            f"Scores must have the structure and shape of `sets`; got {shapes_of(target)} for {shapes_of(sets)}."
         )
     count = len(jax.tree.leaves(sets)[0])
     at_a_time = max(1, _CALL_BYTES // (draws.num_draws * draws.dim * draws.dtype.itemsize))

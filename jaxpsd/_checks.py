@@ -153,8 +153,10 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
             f"the samples are {expected}, the scores {found}."
         )
     flat = check_samples(scores, chains=chains, name="target")
+    ours, theirs = map(shapes_of, given)
+    if ours == theirs and draws.num_chains != flat.num_chains:
+        raise ValueError(f"The samples have {draws.num_chains} chains, the scores {flat.num_chains}.")
     if draws.num_chains != flat.num_chains or shapes_of(draws.positions) != shapes_of(flat.positions):
-        ours, theirs = map(shapes_of, given)
         raise ValueError(f"Scores must have the shape of the samples; got {theirs} for samples of shape {ours}.")
     scores = jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
     return spread_like(draws.positions, scores)

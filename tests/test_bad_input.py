@@ -70,6 +70,7 @@ MISTAKES = {
         lambda: jaxpsd.gof_test(KEY, jaxpsd.LinearKSD(lambda x, y: 0.0 * jnp.sum(x * y)), -X, X),
         FloatingPointError, "standard error is zero",
     ),
+    "other chains": (lambda: PSD(jaxpsd.Draws(-X, 2), X), ValueError, "samples have 1 chains, the scores 2"),
     "masked samples": (lambda: PSD(logdensity, MASKED), TypeError, "`samples` is a masked array"),
     "masked weights": (lambda: PSD(-X, X, MASKED[:, 0]), TypeError, "`weights` is a masked array"),
     "masked locations": (lambda: jaxpsd.FSSD(MASKED[:3], 1.0)(-X, X), TypeError, "`locations` is a masked array"),

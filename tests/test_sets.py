@@ -111,7 +111,7 @@ def test_a_set_that_is_not_finite_is_named(stacked):
     [
         (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, []), "list of sample sets"),
         (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, jnp.zeros((0, 5, 2))), "no sets"),
-        (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, jnp.zeros((5, 2))), r"sets\[0\]"),
+        (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, jnp.zeros((5, 2))), "goes into a list"),
         (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), jnp.zeros((4, 5, 3)), jnp.zeros((4, 5, 2))), "Scores must"),
         (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, [jnp.zeros((5, 2)), 3]), r"sets\[1\]"),
         (lambda: jaxpsd.gof_tests(KEY, jaxpsd.PSD(2), logdensity, jnp.zeros((4, 5, 2)), method="auto"), "looks at"),

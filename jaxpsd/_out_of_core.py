@@ -218,7 +218,8 @@ def _save(state: StreamState, path: Path, about: dict[str, Any]) -> None:
 def _load(path: Path, like: StreamState) -> tuple[StreamState, dict[str, Any]]:
     expected, structure = jax.tree.flatten(like)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, since NumPy does not close what it cannot read.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             found = [file[f"leaf_{k}"] for k in range(len(expected))]
     except (KeyError, ValueError, OSError, EOFError, AttributeError, TypeError, BadZipFile) as error:

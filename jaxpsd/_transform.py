@@ -194,11 +194,11 @@ def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] 
     if transform is None:
         return None
     affine, dim = transform, draws.dim
-    affine._check_fields()
-    if affine.loc.shape != (dim,) or affine.scale.shape not in ((dim,), (dim, dim)):
+    loc, scale = (getattr(field, "shape", field) for field in (affine.loc, affine.scale))
+    if loc != (dim,) or scale not in ((dim,), (dim, dim)):
         raise ValueError(
             f"The samples have {dim} coordinates, so the transform needs loc ({dim},) and scale ({dim},) or "
-            f"({dim}, {dim}); got {affine.loc.shape} and {affine.scale.shape}."
+            f"({dim}, {dim}); got {loc} and {scale}."
         )
     if is_concrete(affine):
         scale = np.asarray(affine.scale)

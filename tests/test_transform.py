@@ -64,6 +64,7 @@ def test_standardizing_makes_units_irrelevant():
     np.testing.assert_allclose(psd(-x / units[None], x * units[None]), psd(-x, x), rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::jaxpsd.PrecisionWarning")
 def test_standardizing_works_far_from_the_origin_in_single_precision():
     x = np.random.default_rng(0).normal(size=(2000, 2)) * 4 + np.array([1e6, -3e5])
     x = x.astype(np.float32)

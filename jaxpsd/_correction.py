@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws, Structure, one_of
 from jaxpsd._form import Form, all_scored, gram_of, in_coordinates_of
 from jaxpsd._psd import PSD
-from jaxpsd._score import Scorer, not_bound, raise_for_value, run, scores_of
+from jaxpsd._score import NeedsFunction, Scorer, raise_for_value, run, scores_of
 from jaxpsd._transform import Transform
 from jaxpsd._types import Block, PyTree, Scalar, Target, Vector
 from jaxpsd._warnings import CorrectionWarning, warn_user
@@ -198,21 +198,17 @@ class Functions(ABC):
     def values(self, x: Block) -> Float[Array, "block functions"]:
         """All functions of each draw of a block, in the coordinates of the draws."""
 
-    def bound_to(self, function: Callable[[PyTree], Any]) -> "Functions":
+    def bound_to(self, function: Callable[..., Any]) -> Self:
         """With the user's function, inside the compiled program."""
         raise NotImplementedError(f"{type(self).__name__} needs no function.")
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure"], drop_fields=["function"])
+@partial(register_dataclass, data_fields=[], meta_fields=["structure"])
 @dataclass(frozen=True)
-class _UserFunction(Functions):
+class _UserFunction(NeedsFunction, Functions):
     """A function of the user's, bound inside the compiled program only."""
 
     structure: Structure
-    function: Callable[[PyTree], Any] = not_bound
-
-    def bound_to(self, function: Callable[[PyTree], Any]) -> "_UserFunction":
-        return replace(self, function=function)
 
     def values(self, x: Block) -> Float[Array, "block functions"]:
         def flat(x: Vector) -> Float[Array, " functions"]:
@@ -289,7 +285,7 @@ class _Problem:
     num_chains: int = 1
     stretch: int = 1
 
-    def bound_to(self, function: Callable[[PyTree], Any]) -> "_Problem":
+    def bound_to(self, function: Callable[..., Any]) -> "_Problem":
         return replace(self, functions=self.functions.bound_to(function))
 
 

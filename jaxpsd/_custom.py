@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from jaxpsd._form import Form
 from jaxpsd._kernels import BaseKernel, Tile, explained
 from jaxpsd._ksd import PairwiseDiscrepancy, SteinKernelForm
 from jaxpsd._operator import stein_operator
-from jaxpsd._score import not_bound, working_bytes
+from jaxpsd._score import NeedsFunction, working_bytes
 from jaxpsd._types import Block, PyTree, Scalar, Vector
 
 
@@ -175,19 +175,15 @@ class KernelDiscrepancy(PairwiseDiscrepancy):
 
 
 @dataclass(frozen=True)
-class _OwnFeatures(Form):
+class _OwnFeatures(NeedsFunction, Form):
     structure: Structure
     block_size: int | None
-    function: Callable[..., Any] = not_bound
 
     transform = None
 
     @abstractmethod
     def values(self, x: Vector, s: Vector) -> PyTree:
         """The features of one draw, in any structure."""
-
-    def bound_to(self, function: Callable[..., Any]) -> "_OwnFeatures":
-        return replace(self, function=function)
 
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         return jax.vmap(self._of_draw)(x, s)
@@ -200,7 +196,7 @@ class _OwnFeatures(Form):
         return working_bytes(jax.make_jaxpr(self._of_draw)(one, one))
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure", "block_size"], drop_fields=["function"])
+@partial(register_dataclass, data_fields=[], meta_fields=["structure", "block_size"])
 @dataclass(frozen=True)
 class _OperatedFunctions(_OwnFeatures):
     """Features by the Stein operator."""
@@ -210,7 +206,7 @@ class _OperatedFunctions(_OwnFeatures):
         return stein_operator(lambda flat: functions(self.structure.unravel(flat)), s)(x)
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure", "block_size"], drop_fields=["function"])
+@partial(register_dataclass, data_fields=[], meta_fields=["structure", "block_size"])
 @dataclass(frozen=True)
 class _GivenFeatures(_OwnFeatures):
     """Features as the user computes them."""
@@ -219,16 +215,12 @@ class _GivenFeatures(_OwnFeatures):
         return _explained(self.function, "features_of")(*map(self.structure.unravel, (x, s)))
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure"], drop_fields=["function"])
+@partial(register_dataclass, data_fields=[], meta_fields=["structure"])
 @dataclass(frozen=True)
-class _GivenSteinKernel(BaseKernel):
+class _GivenSteinKernel(NeedsFunction, BaseKernel):
     """A Stein kernel as the user computes it."""
 
     structure: Structure
-    function: Callable[..., Any] = not_bound
-
-    def bound_to(self, function: Callable[..., Any]) -> "_GivenSteinKernel":
-        return replace(self, function=function)
 
     def stein(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
         return jax.vmap(lambda x, s: jax.vmap(lambda y, u: self._of_pair(x, s, y, u))(y, u))(x, s)

@@ -8,7 +8,7 @@ or the other, and here is how V and its diagonal come from either.
 from abc import ABC
 from collections.abc import Callable
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +140,7 @@ class Form(ABC):
         tau = jax.eval_shape(self.features, x, x)
         return 4 * tau.shape[1] * tau.dtype.itemsize
 
-    def bound_to(self, function: Callable[..., Any]) -> "Form":
+    def bound_to(self, function: Callable[..., Any]) -> Self:
         """The form with the user's function that it needs, inside the compiled program."""
         raise NotImplementedError(f"{type(self).__name__} needs no function.")
 

@@ -11,10 +11,10 @@ s + ∇log m(x) and u + ∇log m(y).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from jaxpsd._blocks import corresponding, einsum
 from jaxpsd._checks import check_choice, check_positive, check_positive_integer, is_concrete, with_note
 from jaxpsd._draws import Draws, Structure, ravel
 from jaxpsd._operator import stein_operator
-from jaxpsd._score import not_bound
+from jaxpsd._score import NeedsFunction
 from jaxpsd._transform import Affine, in_coordinates, mean_of
 from jaxpsd._types import Block, PyTree, Scalar, Vector
 
@@ -57,7 +57,7 @@ class BaseKernel(ABC):  # noqa: B024
         """The kernel with everything chosen that was left to the draws, in the coordinates of the transform."""
         return self
 
-    def bound_to(self, function: Callable[..., Any]) -> "BaseKernel":
+    def bound_to(self, function: Callable[..., Any]) -> Self:
         """The kernel with the user's function that it is made of."""
         raise NotImplementedError(f"{type(self).__name__} needs no function.")
 
@@ -470,16 +470,12 @@ class UserKernel(BaseKernel):
         return _OperatedKernel(draws.structure)
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure"], drop_fields=["function"])
+@partial(register_dataclass, data_fields=[], meta_fields=["structure"])
 @dataclass(frozen=True)
-class _OperatedKernel(BaseKernel):
+class _OperatedKernel(NeedsFunction, BaseKernel):
     """The Stein kernel of any function, by automatic differentiation; the function is bound in the program only."""
 
     structure: Structure
-    function: Callable[[PyTree, PyTree], Any] = not_bound
-
-    def bound_to(self, function: Callable[[PyTree, PyTree], Any]) -> "_OperatedKernel":
-        return replace(self, function=function)
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
         value = explained(self.function, "kernel")(self.structure.unravel(x), self.structure.unravel(y))

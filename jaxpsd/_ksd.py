@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
@@ -118,7 +118,7 @@ class SteinKernelForm(Form):
     def depends_on_scales(self) -> bool:
         return True
 
-    def bound_to(self, function: Callable[..., Any]) -> "SteinKernelForm":
+    def bound_to(self, function: Callable[..., Any]) -> Self:
         return replace(self, base=self.base.bound_to(function))
 
     def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Tile:

@@ -4,10 +4,11 @@ A *scorer* turns a block of draws into coordinates x and scores s = ∇log p(x),
 what every computation of the library starts from, and `run` runs such a computation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -183,14 +184,39 @@ def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
         for variable in equation.outvars:
             if isinstance(variable.aval, ShapedArray):
                 largest = max(largest, variable.aval.size * variable.aval.dtype.itemsize)
-        for inner in core.jaxprs_in_params(equation.params):
+        for inner in _programs_in(list(equation.params.values())):
             largest = max(largest, _largest_intermediate(inner))
     return largest
 
 
-def not_bound(*arguments: PyTree) -> Any:
-    """Stands for a function of the user's until `run` binds it, inside the compiled program only."""
-    raise RuntimeError("The function is bound when it is used.")
+def _programs_in(value: object) -> Iterator[core.Jaxpr]:
+    """The bodies of loops and branches, among the parameters of an equation."""
+    if isinstance(value, core.ClosedJaxpr):
+        yield value.jaxpr
+    elif isinstance(value, core.Jaxpr):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _programs_in(part)
+
+
+class NeedsFunction:
+    """What holds a function of the user's once `run` has bound it, inside the compiled program only.
+
+    The function is no field of the dataclasses that inherit this: programs are kept by their fields, and must not be
+    kept by a function that may change.
+    """
+
+    def bound_to(self, function: Callable[..., Any]) -> Self:
+        """The same with the function."""
+        bound = copy(self)
+        object.__setattr__(bound, "_function", function)
+        return bound
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function that was bound."""
+        return vars(self)["_function"]
 
 
 def run(kernel: Kernel, target: PyTree, draws: Draws, *args: PyTree, function: Callable[..., Any] | None = None) -> Any:

@@ -64,3 +64,11 @@ def test_the_experiment_runs(name):
 def test_its_results_are_committed(script):
     result = json.loads((ROOT / "benchmarks" / "results" / f"{script}.json").read_text())
     assert {"date", "versions", "cpu", "cores"} <= set(result)
+
+
+def test_tables_of_speed_in_the_readme_are_those_of_the_results():
+    readme, results = ((ROOT / name).read_text() for name in ("README.md", "benchmarks/results/speed.md"))
+    section = readme.split("## Speed")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert rows
+    assert set(rows) <= set(results.splitlines())

@@ -290,11 +290,11 @@ def resampled(
 ) -> tuple[Float[Array, "statistics columns"], Scheme]:
     """The wanted statistics and their replicates, by the method that suits the draws; warnings where due."""
     function = discrepancy._function
-    rows = form.tile_length(draws.num_draws, draws.dim, draws.dtype.itemsize) if form.is_pairwise else 1
-    _check_replicates_fit(settings.num_replicates, rows, draws)
     if settings.measures:
         target = scored_in_advance(target, draws)
     scheme = settle(rng_key, settings, target, draws, form, function)
+    rows = form.tile_length(draws.num_draws, draws.dim, draws.dtype.itemsize) if form.is_pairwise else 1
+    _check_replicates_fit(settings.num_replicates, rows, draws)
     values, seen = run_on_shares(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
     discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
     check_varies(values, draws, discrepancy)

@@ -104,7 +104,9 @@ _TWO_VARIANTS = {
     "test_the_block_size_changes_nothing",
     "test_the_diagonal_is_the_squared_length_of_the_features",
     "test_v_statistics_are_quadratic_forms_of_the_gram_matrix",
+    "test_values_are_those_of_each_set",
     "test_values_in_single_precision",
+    "test_work_goes_on_where_it_was_interrupted",
 }
 
 

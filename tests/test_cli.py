@@ -159,10 +159,11 @@ def test_an_interruption_ends_in_a_word_and_a_code(files, capsys, monkeypatch):
     assert capsys.readouterr().err == "jaxpsd: interrupted\n"
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_no_broken_picture(tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 
-    demo = _demo.run_demo(jax.random.key(0), 500, 1, progress=False, num_chains=2)
+    demo = _demo.run_demo(jax.random.key(0), 500, 1, progress=False, num_chains=5)
     save, names = Figure.savefig, []
 
     def broken(figure, path, **options):

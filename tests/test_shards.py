@@ -48,7 +48,13 @@ DISCREPANCIES = {
 }
 
 
-@pytest.mark.parametrize("name", DISCREPANCIES)
+# One of each way to compute; the others run on a schedule.
+_FEW = ("moments", "pairs", "standardized", "KSD")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _FEW else pytest.mark.slow) for name in DISCREPANCIES]
+)
 def test_values_are_those_of_one_device(draws, name):
     discrepancy, x = DISCREPANCIES[name], spread(draws)
     weights = jax.random.uniform(KEY, (N,))
@@ -60,7 +66,7 @@ def test_values_are_those_of_one_device(draws, name):
         np.testing.assert_allclose(discrepancy.u_statistic(logdensity, x), expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["primal", "dual"])
+@pytest.mark.parametrize("form", ["primal", pytest.param("dual", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "options",
     [
@@ -86,7 +92,7 @@ def test_replicates_are_those_of_one_device(draws, options, form):
     assert result.method == expected.method
 
 
-@pytest.mark.parametrize("devices", [2, 3, 5])
+@pytest.mark.parametrize("devices", [2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_ring_meets_every_pair_once(chain, devices):
     x = chain(0.3, (1, 60 * devices, DIM))[0]
     for weights in (None, jnp.linspace(0.1, 1, len(x))):
@@ -94,7 +100,7 @@ def test_the_ring_meets_every_pair_once(chain, devices):
         np.testing.assert_allclose(jaxpsd.KSD()(logdensity, spread(x, devices), weights), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_chains", [1, 4, 5, 8, 16])
+@pytest.mark.parametrize("num_chains", [1, 5, *(pytest.param(count, marks=pytest.mark.slow) for count in (4, 8, 16))])
 def test_the_autocorrelation_time_is_that_of_one_device(chain, num_chains):
     # More draws than points of the series, so that stretches of draws lie on two devices.
     x = chain(0.9, (num_chains, 20_000 // num_chains, 2)).reshape(-1, 2)

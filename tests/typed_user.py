@@ -24,7 +24,8 @@ def script() -> None:
     report: jaxpsd.Report = jaxpsd.diagnose(key, logdensity, samples)
     text: str = report.verdict
     init, update, merge, result = jaxpsd.stream(jaxpsd.PSD(2), num_replicates=100)
-    state = update(init(key, samples[0, 0]), logdensity, samples[0])
+    first = update(init(key, samples[0, 0]), logdensity, samples[0])
+    finished = result(merge(first, init(key, samples[0, 0], start=500)))
     values: jax.Array = jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, [samples[0], samples[1, :100]])
     scores = jaxpsd.score(jax.jit(logdensity), samples)
     affine: jaxpsd.Affine = jaxpsd.Affine.fit(samples, "whiten")

@@ -196,7 +196,7 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
 
 # Numbers that a floating-point type should have within a standard deviation of the draws; and how many values of a
 # leaf are looked at to see how many it has.
-_FEWEST_STEPS, _VALUES_LOOKED_AT = 100, 2**14
+_FEWEST_STEPS, _VALUES_LOOKED_AT = 100, 2**12
 
 
 def warn_of_coarse_draws(draws: Draws) -> None:
@@ -207,14 +207,20 @@ def warn_of_coarse_draws(draws: Draws) -> None:
     for leaf in jax.tree.leaves(draws.positions):
         # Some of what this process has at hand will do; from the memory of a processor it is not copied.
         own, dim = leaf.addressable_data(0), math.prod(leaf.shape[1:])
-        every = slice(None, None, math.ceil(own.size / _VALUES_LOOKED_AT))
+        every = slice(None, None, max(1, math.ceil(own.size / _VALUES_LOOKED_AT)))
         some = np.asarray(own)[every] if own.device.platform == "cpu" else np.asarray(own[every])
-        x = some.reshape(-1, dim).astype(np.float64)
-        if np.isfinite(x).all():
-            scale, size = x.std(axis=0), np.abs(x).max(axis=0)
+        x = some.reshape(-1, dim)
+        low, high = x.min(axis=0), x.max(axis=0)
+        size = np.maximum(np.abs(low), np.abs(high))
+        # What is not finite is for others to name.
+        with np.errstate(all="ignore"):
+            spacing = np.spacing(size)
+            # Draws reach over several standard deviations; where those are far more steps, there is no doubt.
+            in_doubt = (high - low < 10 * _FEWEST_STEPS * spacing).any()
+        if in_doubt and np.isfinite(x).all():
+            scale = x.astype(np.float64).std(axis=0)
             # All alike is not coarse: a constant has no standard deviation to be resolved.
-            varies = scale > 0
-            steps = np.where(varies, scale / np.spacing(size.astype(own.dtype)), np.inf)
+            steps = np.where(scale > 0, scale / spacing, np.inf)
             worst = int(steps.argmin())
             if steps[worst] < _FEWEST_STEPS:
                 warn_user(

@@ -101,12 +101,36 @@ _TWO_VARIANTS = {
     "test_several_orders_are_those_of_the_orders_alone",
     "test_signs_do_not_depend_on_the_block_length",
     "test_stein_kernels_are_those_of_a_double_loop_with_autodiff",
+    "test_tests_are_those_of_each_set",
     "test_the_block_size_changes_nothing",
     "test_the_diagonal_is_the_squared_length_of_the_features",
     "test_v_statistics_are_quadratic_forms_of_the_gram_matrix",
     "test_values_are_those_of_each_set",
     "test_values_in_single_precision",
     "test_work_goes_on_where_it_was_interrupted",
+}
+
+
+# These take long, and what they look at is also seen, in part, by others.
+_ON_SCHEDULE = {
+    "test_a_correlated_regression_is_told_from_its_mean_field",
+    "test_a_report_goes_beside_a_summary",
+    "test_a_report_is_printed",
+    "test_a_transform_is_a_change_of_coordinates",
+    "test_any_array_gives_a_finite_number_or_a_clear_error",
+    "test_discrepancies_are_pytrees_and_work_inside_jit_and_vmap",
+    "test_equal_samplers_are_told_apart_no_more_often_than_they_should_be",
+    "test_everything_else_takes_them_too",
+    "test_heavy_tails_are_a_caveat",
+    "test_names_come_from_the_pytree_or_the_user",
+    "test_optimisation_shows_its_progress_on_request_and_can_be_traced",
+    "test_replicates_of_a_kernel_are_quadratic_forms_of_its_gram_matrix",
+    "test_replicates_of_other_runs_are_what_their_formula_says",
+    "test_scores_weights_and_pytrees_will_do",
+    "test_the_chosen_step_size_has_the_star",
+    "test_the_gradient_is_that_of_the_definition",
+    "test_the_report_says_what_rounding_does",
+    "test_the_test_keeps_its_level_and_finds_errors",
 }
 
 
@@ -122,5 +146,6 @@ def pytest_collection_modifyitems(items):
         name = getattr(item, "originalname", None)
         place = item.path, name
         seen[place] += 1
-        if (name in _TWO_VARIANTS and seen[place] > 2) or (name == _REFERENCE and seen[place] > 10):
+        is_one_of_many = (name in _TWO_VARIANTS and seen[place] > 2) or (name == _REFERENCE and seen[place] > 10)
+        if is_one_of_many or name in _ON_SCHEDULE:
             item.add_marker(pytest.mark.slow)

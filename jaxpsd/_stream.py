@@ -172,7 +172,7 @@ def stream(
 
     def init(rng_key: PRNGKeyArray, position: PyTree, start: int = 0, chain_start: int | None = None) -> StreamState:
         """The state before any draw."""
-        return replace(_empty(discrepancy, settings, rng_key, position, start, chain_start), made_by=made_by)
+        return _empty(discrepancy, settings, made_by, rng_key, position, start, chain_start)
 
     def update(state: StreamState, target: Target, samples: PyTree) -> StreamState:
         """The state after a batch of draws."""
@@ -213,6 +213,7 @@ def stream(
 def _empty(
     discrepancy: Discrepancy,
     settings: Settings,
+    made_by: str,
     rng_key: PRNGKeyArray,
     position: PyTree,
     start: int,
@@ -249,7 +250,7 @@ def _empty(
         last=signs.start(),
         form=form,
         structure=one.structure,
-        made_by="",
+        made_by=made_by,
     )
 
 

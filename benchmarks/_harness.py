@@ -2,12 +2,16 @@
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -93,21 +97,76 @@ def peak_memory_of(value: str, n: int, dim: int) -> dict[str, float]:
 Pieces = Mapping[str, Callable[[], Any]]
 """Pieces of work by name; each returns what JSON can hold."""
 
+Work = Callable[[bool], Pieces]
+"""All pieces of a study, at toy size on request; a function of a module, which other processes find by its name."""
 
-def run_pieces(path: Path, pieces: Pieces, *, smoke: bool) -> dict[str, Any]:
-    """Do what has not been done yet, and write it down piece by piece; a toy run writes nothing."""
-    found = {} if smoke else {name: piece for name, piece in kept_pieces(path).items() if name in pieces}
-    for name in tqdm([name for name in pieces if name not in found], desc=path.stem, disable=smoke):
-        start = time.perf_counter()
-        found[name] = {"result": pieces[name](), "seconds": time.perf_counter() - start}
+
+def run_pieces(path: Path, work: Work, *, smoke: bool, one_by_one: bool = False) -> dict[str, Any]:
+    """Do what has not been done yet, a piece a core, and write it down piece by piece; a toy run writes nothing."""
+    names, start = list(work(smoke)), time.perf_counter()
+    kept = {} if smoke else _kept(path)
+    found = {name: piece for name, piece in kept.get("pieces", {}).items() if name in names}
+    missing = [name for name in names if name not in found]
+    done = _one_by_one(work, smoke, missing) if smoke or one_by_one else _on_all_cores(work, missing)
+    for name, piece in tqdm(done, desc=path.stem, total=len(missing), disable=smoke):
+        found[name] = piece
         if not smoke:
-            write_at_one_stroke(path, json.dumps({**provenance(), "pieces": found}, indent=1) + "\n")
-    return {name: found[name]["result"] for name in pieces}
+            in_order = {name: found[name] for name in names if name in found}
+            wall = kept.get("wall_seconds", 0.0) + time.perf_counter() - start
+            text = json.dumps({**provenance(), "wall_seconds": wall, "pieces": in_order}, indent=1)
+            write_at_one_stroke(path, text + "\n")
+    return {name: found[name]["result"] for name in names}
 
 
 def kept_pieces(path: Path) -> dict[str, Any]:
     """What an earlier run has written down: each piece with its result and its time."""
-    return json.loads(path.read_text())["pieces"] if path.exists() else {}
+    return _kept(path).get("pieces", {})
+
+
+def wall_seconds(path: Path) -> float:
+    """How long all pieces took, those on different cores at the same time."""
+    return _kept(path)["wall_seconds"]
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _one_by_one(work: Work, smoke: bool, names: list[str]) -> Iterator[tuple[str, Any]]:
+    return ((name, _timed(work, smoke, name)) for name in names)
+
+
+def _on_all_cores(work: Work, names: list[str]) -> Iterator[tuple[str, Any]]:
+    """In processes of one core each: small programs gain little from a second one."""
+    context, count = multiprocessing.get_context("spawn"), os.cpu_count() or 1
+    cores = context.Queue()
+    for core in range(count):
+        cores.put(core)
+    with ProcessPoolExecutor(count, context, _keep_to_one_core, (cores,)) as pool:
+        waiting = {pool.submit(_timed, work, False, name): name for name in names}
+        try:
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _keep_to_one_core(cores: Any) -> None:
+    """Before JAX starts, which has a thread for each core it sees."""
+    # An interrupt is for the parent to report.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {cores.get()})
+
+
+def _timed(work: Work, smoke: bool, name: str) -> dict[str, Any]:
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        # Draws are tested in ways that are known to be doubtful, to see how doubtful.
+        warnings.simplefilter("ignore", UserWarning)
+        result = work(smoke)[name]()
+    jax.clear_caches()
+    return {"result": result, "seconds": time.perf_counter() - start}
 
 
 def write_at_one_stroke(path: Path, text: str) -> None:

@@ -7,7 +7,6 @@ the eight schools, where the unadjusted one is wrong by as much as its step size
 """
 
 import argparse
-import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -322,9 +321,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration")
     parser.add_argument("--smoke", action="store_true", help="toy sizes, in seconds; nothing is written")
     smoke = parser.parse_args().smoke
-    # Chains tested on purpose at every order, also where tails are heavy.
-    warnings.simplefilter("ignore", UserWarning)
-    text = render(run_pieces(RESULTS / "calibration.json", pieces(smoke), smoke=smoke))
+    text = render(run_pieces(RESULTS / "calibration.json", pieces, smoke=smoke))
     print(text)
     if not smoke:
         write_at_one_stroke(RESULTS / "calibration.md", text)

@@ -1,7 +1,8 @@
 """Asymptotic null distributions (paper, section 3.2).
 
-For a U-statistic n U → Σ_i ω_i (Z_i² − 1). The ω_i are the eigenvalues of the covariance of the Stein features,
-J × J. Those other than zero are also the eigenvalues of the Gram matrix divided by n, n × n, whichever is smaller.
+For a U-statistic n U → Σ_i ω_i (Z_i² − 1). The ω_i are the eigenvalues of M, the covariance of the Stein features,
+J × J; or, the same but for zeros, of the Gram matrix divided by n, n × n: whichever is smaller. The limit is also that
+of zᵀMz − tr M with z standard normal, which is simulated without any eigenvalue.
 
 For other norms N of the mean features, n N(τ̄)² → N(g)² with g normal, of the features' covariance.
 """
@@ -26,11 +27,11 @@ _BATCH = 64
 
 @register_static
 @dataclass(frozen=True)
-class Spectrum:
-    """How to find the eigenvalues.
+class Null:
+    """Which matrix M stands for the null distribution.
 
     from_features
-        From the J × J matrix, and not from the n × n matrix.
+        J × J, and not n × n.
     centred
         Of the covariance. Draws of the target itself need no centring: their features have mean zero.
     """
@@ -39,22 +40,19 @@ class Spectrum:
     centred: bool
 
 
-def null_spectrum(
-    scorer: Scorer, arrays: PyTree, form: Form, spectrum: Spectrum
-) -> tuple[Scalar, Float[Array, " terms"], Watched]:
-    """U of the draws, and the ω_i that belong to them."""
-    scorer = in_coordinates_of(form, scorer)
-    compute = _from_features if spectrum.from_features else _from_gram
-    u, matrix, diagonal, seen = compute(scorer, arrays, form, centred=spectrum.centred)
-    # Not negative but for rounding.
-    omega = jnp.maximum(jnp.linalg.eigvalsh(matrix), 0)
-    return u, omega * _shrinkage((omega**2).sum(), diagonal, num_draws(arrays)), seen
+def null_matrix(
+    scorer: Scorer, arrays: PyTree, form: Form, null: Null
+) -> tuple[Scalar, Float[Array, "side side"], Watched]:
+    """U of the draws, and the matrix M that belongs to them."""
+    compute = _from_features if null.from_features else _from_gram
+    u, matrix, diagonal, seen = compute(in_coordinates_of(form, scorer), arrays, form, centred=null.centred)
+    return u, matrix * _shrinkage((matrix**2).sum(), diagonal, num_draws(arrays)), seen
 
 
 def _shrinkage(squares: Scalar, diagonal: Scalar, num_draws: int) -> Scalar:
-    """By how much eigenvalues of an estimated matrix have to shrink for the variance 2 Σ_i ω_i² to be right.
+    """By how much an estimated matrix has to shrink for the variance 2 Σ_ij M_ij² to be right.
 
-    Σ_i ω_i² = Σ_ij Δ_ij² / n² has terms i = j, Σ_i Δ_ii² / n², that the variance of U has not. With many features,
+    Σ_ij M_ij² = Σ_ij Δ_ij² / n² has terms i = j, Σ_i Δ_ii² / n², that the variance of U has not. With many features,
     or features with heavy tails, they are not small, and the test would seldom reject.
     """
     ratio = (squares - diagonal) / squares * num_draws / (num_draws - 1)
@@ -111,14 +109,17 @@ def _from_gram(
     return u, gram / n, diagonal, watched(*watch(form, x, s, None, n))
 
 
-def simulate(rng_key: PRNGKeyArray, omega: Float[Array, " terms"], num_replicates: int) -> Float[Array, " replicates"]:
-    """Draws of Σ_i ω_i (Z_i² − 1)."""
+def simulate(
+    rng_key: PRNGKeyArray, matrix: Float[Array, "side side"], num_replicates: int
+) -> Float[Array, " replicates"]:
+    """Draws of zᵀMz − tr M."""
 
     def once(replicate: Array) -> Scalar:
-        z = random.normal(random.fold_in(rng_key, replicate), omega.shape, omega.dtype)
-        return einsum("i,i->", omega, z**2 - 1)
+        z = random.normal(random.fold_in(rng_key, replicate), matrix.shape[:1], matrix.dtype)
+        # For many replicates at a time, a matrix product.
+        return einsum("i,i->", einsum("i,ij->j", z, matrix), z)
 
-    return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH)
+    return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH) - jnp.trace(matrix)
 
 
 # --- other norms ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ All replicates together are the product of the features with a matrix of multipl
 one: the draws as they are. In dual form they are Σ_ij v_i v_j Δ(x_i, x_j), over tiles of pairs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -89,15 +89,28 @@ def bootstrap(
     if not form.is_pairwise:
         return _from_features(scorer, arrays, form, weights, ready, wanted)
     scored = all_scored(scorer, arrays)
-    norms = _from_pairs(scored, form, weights, ready, wanted)
-    if wanted.maximum is not None:
-        # A maximum needs the features themselves, but those of low degree only.
-        low = form.up_to(wanted.maximum, scored[0].shape[1])
-        only = Wanted((), maximum=wanted.maximum)
-        maxima, seen = _from_features(lambda block: block, scored, low, weights, ready, only)
-        return jnp.concatenate([norms, maxima]), seen
     sums, largest = watch(form, *scored, weights, num_draws(scored))
-    return norms, watched(sum_of_shares(sums), largest)
+    values = _from_pairs_or_features(scored, form, weights, ready, wanted)
+    return values, watched(sum_of_shares(sums), largest)
+
+
+def _from_pairs_or_features(
+    scored: tuple[Block, Block], form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
+) -> Float[Array, "statistics columns"]:
+    """Each statistic in the way that is cheaper for it; a maximum needs the features, but those of low degree only."""
+    n, dim = num_draws(scored), scored[0].shape[1]
+    low = [order for order in wanted.orders if form.has_few_features(order, n, dim, multipliers.num_replicates)]
+    high = [order for order in wanted.orders if order not in low]
+    rows = []
+    if high:
+        rows += [*_from_pairs(scored, form, weights, multipliers, replace(wanted, orders=tuple(high)))]
+    if low or wanted.maximum is not None:
+        some = form.up_to(max(filter(None, [*low, wanted.maximum])), dim)
+        only = replace(wanted, orders=tuple(low))
+        rows += [*_from_features(lambda block: block, scored, some, weights, multipliers, only)[0]]
+    # Those over pairs came first; a maximum stays last.
+    place = {order: row for row, order in enumerate([*high, *low])}
+    return jnp.stack([*(rows[place[order]] for order in wanted.orders), *rows[len(place) :]])
 
 
 # --- from features ----------------------------------------------------------------------------------------
@@ -162,7 +175,7 @@ def _block_sums(
     squares = diagonals = None
     if wanted.maximum is not None:
         squares = (tau**2).sum(axis=1)
-    if wanted.unbiased:
+    if wanted.unbiased and wanted.orders:
         square_norms = [(tau[:count] ** 2).sum(axis=0) for count in _counts(form, wanted, x.shape[1])]
         diagonals = einsum("kn,nm->km", jnp.stack(square_norms), multipliers**2)
     return Sums(einsum("jn,nm->jm", tau, multipliers), squares, diagonals)

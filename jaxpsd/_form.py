@@ -116,6 +116,10 @@ class Form(ABC):
         """Whether the squared norm is a sum of squares, so that it is a sum over pairs of draws too."""
         return True
 
+    def has_few_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
+        """Whether replicates up to this order are cheaper from features, although those of all are not."""
+        return False
+
     def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
         """Draws on each side of a tile of pairs."""
         raise NotImplementedError(f"{type(self).__name__} does not sum over pairs.")

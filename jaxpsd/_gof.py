@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxpsd import _chisquare as chisquare
 from jaxpsd import _pvalues as pvalues
-from jaxpsd._asymptotic import Spectrum, null_root, null_spectrum, simulate, simulate_norms
+from jaxpsd._asymptotic import Null, null_matrix, null_root, simulate, simulate_norms
 from jaxpsd._autocorrelation import PILOT_DRAWS, measure_dependence
 from jaxpsd._bootstrap import Wanted, bootstrap
 from jaxpsd._checks import check_fits, check_key, check_samples, is_concrete
@@ -400,29 +400,30 @@ def _asymptotic_test(
 ) -> GofResult:
     n, function = draws.num_draws, discrepancy._function
 
-    def spectrum_of(target: PyTree, draws: Draws, *, centred: bool) -> Any:
+    def null_of(target: PyTree, draws: Draws, what: str, *, centred: bool) -> Any:
         count = discrepancy._num_features(draws)
         side = draws.num_draws if count is None else min(count, draws.num_draws)
-        spectrum = Spectrum(from_features=side == count, centred=centred)
-        check_fits((side, side), draws.dtype, "The matrix of the spectrum", "Use a bootstrap, or fewer draws.")
+        kind = Null(from_features=side == count, centred=centred)
+        check_fits((side, side), draws.dtype, "The matrix of the null distribution", "Use a bootstrap, or fewer draws.")
         # The n × n matrix is made on one device.
-        where = run_on_shares if spectrum.from_features else run
-        return where(null_spectrum, target, draws, form, spectrum, function=function)
+        where = run_on_shares if kind.from_features else run
+        u, matrix, seen = where(null_matrix, target, draws, form, kind, function=function)
+        discrepancy._finite(jnp.append(jnp.abs(matrix).max(), u), target, draws, what)
+        return u, matrix, seen
 
     _check_replicates_fit(settings.num_replicates, 1, draws)
-    u, omega, seen = spectrum_of(target, draws, centred=True)
-    discrepancy._finite(jnp.append(omega, u), target, draws, "The statistic or its null distribution")
-    check_varies(jnp.append(omega, u), draws, discrepancy)
+    u, matrix, seen = null_of(target, draws, "The statistic or its null distribution", centred=True)
+    check_varies(jnp.append(jnp.abs(matrix).max(), u), draws, discrepancy)
     if null is not None:
-        _, omega, _ = spectrum_of(*null, centred=False)
-        discrepancy._finite(omega, *null, "The null distribution")
+        _, matrix, _ = null_of(*null, "The null distribution", centred=False)
     warn(seen, draws, form, method="asymptotic", assumes_independence=True)
     if not deterministic:
-        values = jnp.append(u, simulate(rng_key, omega, settings.num_replicates) / n)
+        values = jnp.append(u, simulate(rng_key, matrix, settings.num_replicates) / n)
         return result_of(values[None], _ASYMPTOTIC, settings, ("U",))
-    if not is_concrete(u, omega):
+    if not is_concrete(u, matrix):
         raise ValueError("`deterministic=True` computes on the host and cannot be traced; simulate inside `jit`.")
-    weights = np.asarray(omega, np.float64)
+    # Not negative but for rounding.
+    weights = np.maximum(np.linalg.eigvalsh(np.asarray(matrix, np.float64)), 0)
     mean = float(weights.sum())
     # In double precision: single precision has no numbers for the smallest p-values.
     p = np.asarray(chisquare.survival(n * float(u) + mean, weights))

@@ -376,6 +376,14 @@ class _KernelSums(_Monomials):
     def up_to(self, order: int, dim: int) -> "_KernelSums":
         return replace(self, order=order, multiplier=self.multiplier[:order])
 
+    def has_few_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
+        if order is None or order == self.order:
+            return False
+        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        # Half of all pairs are summed over, by symmetry.
+        is_cheaper = count <= num_draws / 2
+        return is_cheaper and replicate_bytes(count, num_replicates, self.multiplier.dtype) <= MEMORY_BUDGET
+
     def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
         return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)
 

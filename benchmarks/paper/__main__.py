@@ -1,9 +1,7 @@
 """`python -m benchmarks.paper NAME | all | report`."""
 
 import argparse
-import warnings
 
-import jaxpsd
 from benchmarks.paper import gof, kanagawa, logistic, mean_shift, rbm, rosenbrock, runtime, sgld, transforms
 from benchmarks.paper._experiment import FIGURES, FOLDER, Experiment
 
@@ -19,9 +17,6 @@ def main() -> None:
     parser.add_argument("name", choices=[*names, "all", "report"])
     parser.add_argument("--smoke", action="store_true", help="toy sizes, in seconds; nothing is written")
     options = parser.parse_args()
-    # Tests of draws known to be independent, or chains tested on purpose as if they were.
-    warnings.simplefilter("ignore", jaxpsd.DependentDrawsWarning)
-    warnings.simplefilter("ignore", jaxpsd.HeavyTailsWarning)
     for experiment in EXPERIMENTS:
         if options.name not in (experiment.name, "all"):
             continue

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks._harness import Pieces, kept_pieces, run_pieces
+from benchmarks._harness import Work, kept_pieces, run_pieces, wall_seconds
 
 FOLDER = Path(__file__).parent
 RESULTS, FIGURES = FOLDER / "results", FOLDER / "figures"
@@ -27,13 +27,16 @@ class Experiment:
         From the results of all pieces to a section of the report.
     draw
         From them to a figure, where there is one.
+    is_timed
+        Whether times are what it is about, so that its pieces must not run side by side.
     """
 
     name: str
     title: str
-    pieces: Callable[[bool], Pieces]
+    pieces: Work
     render: Callable[[Mapping[str, Any]], str]
     draw: Callable[[Mapping[str, Any]], Figure] | None = None
+    is_timed: bool = False
 
     @property
     def path(self) -> Path:
@@ -42,7 +45,7 @@ class Experiment:
 
     def run(self, *, smoke: bool) -> dict[str, Any]:
         """Do what has not been done yet, and write it down piece by piece; a toy run writes nothing."""
-        return run_pieces(self.path, self.pieces(smoke), smoke=smoke)
+        return run_pieces(self.path, self.pieces, smoke=smoke, one_by_one=self.is_timed)
 
     def finished(self) -> dict[str, Any] | None:
         """The committed results, if all are there."""
@@ -50,5 +53,5 @@ class Experiment:
         return {name: found[name]["result"] for name in names} if set(names) <= set(found) else None
 
     def seconds(self) -> float:
-        """How long all pieces took."""
-        return sum(piece["seconds"] for piece in kept_pieces(self.path).values())
+        """How long it took."""
+        return wall_seconds(self.path)

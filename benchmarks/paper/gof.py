@@ -69,7 +69,7 @@ def adaptive(key: jax.Array, scores: jax.Array, x: jax.Array) -> jax.Array:
 
 def asymptotic(order: int) -> Callable[..., jax.Array]:
     def test(key: jax.Array, scores: jax.Array, x: jax.Array) -> jax.Array:
-        return jaxpsd.gof_test(key, jaxpsd.PSD(order), scores, x, method="asymptotic", num_replicates=5000).p_value
+        return jaxpsd.gof_test(key, jaxpsd.PSD(order), scores, x, method="asymptotic", num_replicates=3000).p_value
 
     return test
 
@@ -182,7 +182,7 @@ def render_asymptotic(results: Mapping[str, Any]) -> str:
     controlled = all(interval(level, CASES["null"][3])[0] <= 0.05 for level in levels)
     good = least("variance", "PSD r = 2", "PSD r = 4") > 0.9 and least("laplace", "PSD r = 4") > 0.9
     return "\n".join([
-        "The U-statistic against 5,000 draws of its limiting distribution, with the covariance of the draws under "
+        "The U-statistic against 3,000 draws of its limiting distribution, with the covariance of the draws under "
         "test.",
         "",
         _table(found, published=False),

@@ -15,6 +15,7 @@ _minibatch      scores from mini-batches of the data
 _operator       the Stein operators on any function, by automatic differentiation
 _monomials      the Stein operator on monomials: features, moments and kernel in closed form
 _transform      affine changes of coordinates that carry scores along
+_distances      pairs of draws, and the median distance
 _form           how a discrepancy computes: sums over draws of features, or over pairs of a kernel
 _discrepancy    what all discrepancies share: calls, V- and U-statistics, Gram matrices
 _psd            the polynomial Stein discrepancy
@@ -33,11 +34,18 @@ _resampling     which bootstrap suits them
 _asymptotic     the limiting distribution of the U-statistic
 _chisquare      weighted sums of χ² variables
 _pvalues        from a statistic and its replicates to p-values
+_gof_result     the result of a test
 _gof            goodness-of-fit tests
 _adaptive       one test that chooses its order
+_regression     functions regressed on Stein features
 _correction     expectations under the target, from biased draws
+_implied_errors  what wrong moments amount to
 _moments        which moments are wrong, and by how much
+_grid           a sampler run over a grid of settings
+_ranking        sample sets from the best to the worst
 _rank           which sampler, or which setting of one, to use
+_report         what is found about draws, for people and programs
+_advice         what to say about it
 _diagnose       everything at a glance
 _sets           many sample sets at once
 _stream         draws that come in batches
@@ -55,20 +63,25 @@ from typing import TYPE_CHECKING, Any
 from jaxpsd._adaptive import adaptive_test
 from jaxpsd._correction import CorrectedExpectation, corrected_expectation
 from jaxpsd._custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
-from jaxpsd._diagnose import DetectableErrors, Finding, Report, diagnose
+from jaxpsd._diagnose import diagnose
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws
 from jaxpsd._fssd import FSSD, OptimizedFSSD
-from jaxpsd._gof import GofResult, gof_test
+from jaxpsd._gof import gof_test
+from jaxpsd._gof_result import GofResult
+from jaxpsd._grid import sample_grid
+from jaxpsd._implied_errors import ImpliedErrors
 from jaxpsd._kernels import IMQ, Gaussian, MomentKernel
 from jaxpsd._ksd import KSD
 from jaxpsd._linear_ksd import LinearKSD
 from jaxpsd._minibatch import minibatch_score
-from jaxpsd._moments import ImpliedErrors, MomentTable, moment_table
+from jaxpsd._moments import MomentTable, moment_table
 from jaxpsd._operator import stein_operator
 from jaxpsd._out_of_core import load_state, save_state, stream_over
 from jaxpsd._psd import PSD
-from jaxpsd._rank import Comparison, Ranking, rank, sample_grid
+from jaxpsd._rank import rank
+from jaxpsd._ranking import Comparison, Ranking
+from jaxpsd._report import DetectableErrors, Finding, Report
 from jaxpsd._rfsd import RFSD
 from jaxpsd._score import score
 from jaxpsd._sets import discrepancies, gof_tests

@@ -4,7 +4,8 @@ For a U-statistic n U → Σ_i ω_i (Z_i² − 1). The ω_i are the eigenvalues 
 J × J; or, the same but for zeros, of the Gram matrix divided by n, n × n: whichever is smaller. The limit is also that
 of zᵀMz − tr M with z standard normal, which is simulated without any eigenvalue.
 
-For other norms N of the mean features, n N(τ̄)² → N(g)² with g normal, of the features' covariance.
+For other norms N of the mean features, n N(τ̄)² → N(g)² with g normal, whose covariance is estimated, as in the
+published code, by the second moments of the features: of draws that are right, those have mean zero.
 """
 
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def _feature_moments(
         return (extended.sum(axis=0), einsum("ni,nj->ij", extended, extended), seen), largest
 
     x, _ = jax.eval_shape(scorer, arrays)
-    length = block_length(n, form.working_bytes(x), given=form.block_size)
+    length = block_length(len(x), form.working_bytes(x), given=form.block_size)
     (total, products, seen), largest = sum_over_blocks(on_block, arrays, None, length)
     return total / n, products / n, watched(seen, largest)
 

@@ -21,7 +21,7 @@ from jaxpsd._draws import Draws
 from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._score import Scorer, run, run_on_shares
 from jaxpsd._shards import followed_by_next_share, put_together, shards_of, share_index
-from jaxpsd._types import PyTree
+from jaxpsd._types import PyTree, Scalar
 
 # Sokal's rule: sum correlations up to the first lag of at least this many autocorrelation times.
 _WINDOW = 5
@@ -29,6 +29,9 @@ _WINDOW = 5
 # Draws looked at to begin with, from the end of each chain, and points of the series made of them.
 PILOT_DRAWS = 2**17
 _POINTS = 2**13
+
+# Columns whose correlations are computed together.
+_COLUMNS = 64
 
 # A chain that is shorter than this many autocorrelation times does not tell them well.
 _ENOUGH_TIMES = 50
@@ -174,10 +177,15 @@ def _times_by_chain(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -
 @partial(jax.jit, static_argnums=1)
 def variance_of_mean(values: Float[Array, "points columns"], num_chains: int) -> Float[Array, " columns"]:
     """Variance of the mean of each column over the points of all chains, which lie one after the other."""
-    centred = values - values.mean(axis=0, keepdims=True)
-    times, _ = _integrated_times(centred.reshape(num_chains, -1, values.shape[1]))
-    # Anticorrelated chains may be worth more than independent draws, but that is not to be relied on.
-    return (centred**2).mean(axis=0) * jnp.maximum(times, 1) / len(values)
+
+    def of_column(column: Float[Array, " points"]) -> Scalar:
+        centred = column - column.mean()
+        times, _ = _integrated_times(centred.reshape(num_chains, -1, 1))
+        # Anticorrelated chains may be worth more than independent draws, but that is not to be relied on.
+        return (centred**2).mean() * jnp.maximum(times[0], 1) / len(column)
+
+    # Transforms of all columns at once would take several times the memory of the values.
+    return jax.lax.map(of_column, values.T, batch_size=_COLUMNS)
 
 
 def _integrated_times(

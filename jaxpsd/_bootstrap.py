@@ -24,7 +24,7 @@ from jaxpsd._blocks import (
     sum_over_tile_pairs,
     weighted,
 )
-from jaxpsd._form import Form, all_scored, equal_weights, in_coordinates_of
+from jaxpsd._form import Form, all_scored, equal_weights, extremes, in_coordinates_of, not_negative
 from jaxpsd._score import Scorer
 from jaxpsd._shards import num_shares, sum_of_shares
 from jaxpsd._signs import Counts, Multinomial, Multipliers, Parity, Shifted, Signs, as_numbers
@@ -99,7 +99,7 @@ def _from_pairs_or_features(
 ) -> Float[Array, "statistics columns"]:
     """Each statistic in the way that is cheaper for it; a maximum needs the features, but those of low degree only."""
     n, dim = num_draws(scored), scored[0].shape[1]
-    low = [order for order in wanted.orders if form.has_few_features(order, n, dim, multipliers.num_replicates)]
+    low = [order for order in wanted.orders if form.is_cheaper_from_features(order, n, dim, multipliers.num_replicates)]
     high = [order for order in wanted.orders if order not in low]
     rows = []
     if high:
@@ -236,8 +236,8 @@ def _from_pairs(
         left_v, right_v = left.weights[:, None] * left_v, right.weights[:, None] * right_v
         return jnp.stack([(left_v * einsum("ij,jm->im", kernel, right_v)).sum(axis=0) for kernel in kernels])
 
-    # Not negative but for rounding.
-    v = jnp.maximum(sum_over_tile_pairs(tile_sum, (scored, ready), w, length), 0)
+    extremeness, _ = extremes(form, *scored, w, n)
+    v = not_negative(sum_over_tile_pairs(tile_sum, (scored, ready), w, length), sum_of_shares(extremeness))
     if not wanted.unbiased:
         return v
 

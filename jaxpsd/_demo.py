@@ -14,9 +14,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxpsd._diagnose import Report, diagnose
+from jaxpsd._diagnose import diagnose
+from jaxpsd._grid import sample_grid
 from jaxpsd._psd import PSD
-from jaxpsd._rank import Ranking, rank, sample_grid
+from jaxpsd._rank import rank
+from jaxpsd._ranking import Ranking
+from jaxpsd._report import Report
 from jaxpsd._types import LogDensityFn
 
 STEP_SIZES = (5e-2, 1e-2, 5e-3, 1e-3, 5e-4, 1e-4, 5e-5, 1e-5)

@@ -1,8 +1,8 @@
 """How a discrepancy computes, once it has settled on how: from Stein features, or from a Stein kernel.
 
-The square of a discrepancy is V = Σ_ij w_i w_j Δ(x_i, x_j), with weights w_i = 1/n unless given and a Stein kernel
-Δ(x, y), where there are Stein features τ with Δ(x, y) = τ(x)ᵀτ(y) also a norm of their mean. A `Form` offers one
-or the other, and here is how V and its diagonal come from either.
+The square of a discrepancy is V = Σ_ij w_i w_j Δ(x_i, x_j), with a Stein kernel Δ and weights w_i = 1/n unless given.
+Where Δ(x, y) = τ(x)ᵀτ(y) with Stein features τ, it is also the squared norm of their mean. A `Form` offers the one or
+the other, and here is how V and its diagonal come from either.
 """
 
 from abc import ABC
@@ -116,7 +116,7 @@ class Form(ABC):
         """Whether the squared norm is a sum of squares, so that it is a sum over pairs of draws too."""
         return True
 
-    def has_few_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
+    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
         """Whether replicates up to this order are cheaper from features, although those of all are not."""
         return False
 
@@ -233,9 +233,15 @@ def tile_pair_sums(
         delta = sum_of_shares(sum_draws(w * map_over_blocks(lambda block: form.diagonal(*block), (x, s), tile)))
     extremeness, largest = extremes(form, x, s, w, n)
     extremeness = sum_of_shares(extremeness)
-    # Not negative but for rounding, unless a kernel of the user's is not positive definite.
-    total = jnp.where(total < -_NOT_ROUNDING * jnp.abs(extremeness), jnp.nan, jnp.maximum(total, 0))
-    return PairSums(total, delta, share_of_few(largest, extremeness))
+    return PairSums(not_negative(total, extremeness), delta, share_of_few(largest, extremeness))
+
+
+def not_negative(total: Float[Array, "..."], diagonal: Scalar) -> Float[Array, "..."]:
+    """Sums over pairs, without what rounding takes below zero; NaN where a kernel is not positive definite.
+
+    The sum over the diagonal says what rounding may do.
+    """
+    return jnp.where(total < -_NOT_ROUNDING * jnp.abs(diagonal), jnp.nan, jnp.maximum(total, 0))
 
 
 def equal_weights(x: Block) -> Float[Array, " draws"]:

@@ -30,11 +30,11 @@ from jaxpsd._checks import (
     check_samples,
 )
 from jaxpsd._discrepancy import Discrepancy, check_input
+from jaxpsd._distances import checked_length, checked_median_distance
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._form import Form, all_scored, in_coordinates_of
-from jaxpsd._kernels import checked_median_distance
 from jaxpsd._score import Scorer, check_finite_draws, run, scores_of
-from jaxpsd._transform import Affine, Transform, check_streamable, check_transform, resolve
+from jaxpsd._transform import Affine, Transform, check_streamable, check_transform, in_coordinates, resolve
 from jaxpsd._types import Block, PyTree, Scalar, Target
 
 # Bounds of the search: log σ², with σ in median distances, and how many standard deviations beyond the draws'
@@ -134,7 +134,7 @@ class FSSD(Discrepancy):
         if isinstance(bandwidth, str):
             check_choice(bandwidth, ("median",), "bandwidth")
             bandwidth = checked_median_distance(draws, affine)
-        x, _ = _moved(draws, draws, affine)
+        x = in_coordinates(ravel(draws.positions), affine)
         return cls(_gaussian_locations(rng_key, x, num_locations), bandwidth, transform=affine, block_size=block_size)
 
     @classmethod
@@ -242,7 +242,8 @@ class FSSD(Discrepancy):
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "_Locations":
         locations = check_locations(self.locations, draws)
         transform = resolve(check_transform(self.transform), draws, weights)
-        return _Locations(transform, locations, jnp.asarray(self.bandwidth, draws.dtype), self.block_size)
+        bandwidth = checked_length(self.bandwidth, "bandwidth", draws.dtype)
+        return _Locations(transform, locations, bandwidth, self.block_size)
 
     def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
         check_streamable(self.transform)

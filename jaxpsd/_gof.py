@@ -7,19 +7,15 @@ is: a `Form` offers features, or a Stein kernel.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd import _chisquare as chisquare
-from jaxpsd import _pvalues as pvalues
 from jaxpsd._asymptotic import Null, null_matrix, null_root, simulate, simulate_norms
 from jaxpsd._autocorrelation import PILOT_DRAWS, measure_dependence
 from jaxpsd._bootstrap import Wanted, bootstrap
@@ -27,6 +23,7 @@ from jaxpsd._checks import check_fits, check_key, check_samples, is_concrete
 from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, mean_over_pairs
+from jaxpsd._gof_result import GofResult, result_of, without_replicates
 from jaxpsd._resampling import Scheme, effective_draws, settle
 from jaxpsd._score import LogDensity, check_target, run, run_on_shares, scores_of
 from jaxpsd._settings import (
@@ -40,100 +37,8 @@ from jaxpsd._settings import (
     labels_of,
     wanted_of,
 )
-from jaxpsd._tables import plain
 from jaxpsd._types import PyTree, Target
-from jaxpsd._watch import warn, warn_of_few
-
-_NUMBERS = [
-    "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "replicates", "parameter",
-    "autocorrelation_time", "p_value_floor", "parts",
-]  # fmt: skip
-
-
-@partial(register_dataclass, data_fields=_NUMBERS, meta_fields=["method", "alpha", "labels"])
-@dataclass(frozen=True, kw_only=True, eq=False)
-class GofResult:
-    """A goodness-of-fit test; where several statistics were tested, arrays with an entry for each.
-
-    statistic
-        The observed statistic: V, or U for the methods "multinomial" and "asymptotic".
-    p_value
-        (1 + #{replicates ≥ statistic}) / (1 + num_replicates), never zero; or, for a deterministic asymptotic
-        test, the probability itself.
-    adjusted_p_value
-        The p-value adjusted for testing several statistics at once (Westfall and Young's step-down minimum of
-        p-values); the same as `p_value` for one.
-    threshold
-        The statistic is significant, by its own p-value, where it is larger than this.
-    reject
-        Whether the adjusted p-value is at most `alpha`.
-    replicates
-        The statistic under the null hypothesis, (num_replicates,) or (num_replicates, statistics).
-    parameter
-        Flip probability of the method "markov", block length of "block", else None.
-    autocorrelation_time
-        Integrated autocorrelation time of the Stein features, in draws; None where it was not measured.
-    p_value_floor
-        The smallest p-value that these draws and this method allow.
-    parts
-        The statistics of which this one is the most significant, in the adaptive test; else None.
-    method
-        The method used: what "auto" has chosen.
-    alpha
-        The level of the test.
-    labels
-        What each statistic is.
-    """
-
-    statistic: Float[Array | np.ndarray, "*statistics"]
-    p_value: Float[Array | np.ndarray, "*statistics"]
-    adjusted_p_value: Float[Array | np.ndarray, "*statistics"]
-    threshold: Float[Array | np.ndarray, "*statistics"]
-    reject: Bool[Array | np.ndarray, "*statistics"]
-    replicates: Float[Array | np.ndarray, "replicates *statistics"]
-    parameter: Any
-    autocorrelation_time: Any
-    p_value_floor: Any
-    parts: "GofResult | None" = None
-    method: str
-    alpha: float
-    labels: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the replicates as plain numbers, for JSON."""
-        fields = (
-            "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "parameter", "autocorrelation_time",
-            "p_value_floor",
-        )  # fmt: skip
-        return {
-            "labels": list(self.labels),
-            **{field: plain(getattr(self, field)) for field in fields},
-            "method": self.method,
-            "alpha": self.alpha,
-            "num_replicates": len(self.replicates),
-            "parts": None if self.parts is None else self.parts.to_dict(),
-        }
-
-    def __repr__(self) -> str:
-        several = len(self.labels) > 1
-        has_values = is_concrete(self.statistic) and isinstance(self.statistic, jax.Array | np.ndarray)
-        if not has_values or self.statistic.ndim > several:
-            shape = getattr(self.statistic, "shape", None)
-            return f"GofResult({', '.join(self.labels)}; shape {shape}, {self.method})"
-        columns = (self.statistic, self.p_value, self.adjusted_p_value, self.reject)
-        tests = [
-            f"{label} = {statistic:.3g}, p = {p:.3g}"
-            + (f" (adjusted {adjusted:.3g})" if several else "")
-            + (f", rejected at {self.alpha:g}" if reject else "")
-            for label, statistic, p, adjusted, reject in zip(self.labels, *map(np.atleast_1d, columns), strict=True)
-        ]
-        names = {"markov": "flip probability", "block": "block length"}
-        how = [self.method, f"{len(self.replicates)} replicates" if len(self.replicates) else "deterministic"]
-        if self.parameter is not None:
-            how.append(f"{names[self.method]} {self.parameter:.3g}")
-        if self.autocorrelation_time is not None:
-            how.append(f"autocorrelation time {self.autocorrelation_time:.3g}")
-        return f"GofResult({'; '.join(tests)}; {', '.join(how)})"
+from jaxpsd._watch import Watched, warn, warn_of_few
 
 
 def gof_test(
@@ -170,7 +75,7 @@ def gof_test(
         "rademacher" multiplies draws by independent signs, and "multinomial" draws them again with replacement
         (for the U-statistic): for independent draws. "markov" lets signs persist, flipping them now and then, and
         "block" keeps them for a block: for the autocorrelated draws of MCMC. "asymptotic" compares the U-statistic
-        with its limit for independent draws. "auto" measures the autocorrelation of the Stein features and takes
+        (V for the L1 norm and the RFSD, which have no U) with its limit for independent draws. "auto" measures the autocorrelation of the Stein features and takes
         "rademacher" or "markov", or "block" where Markov signs would flip too rarely to reject anything.
     num_replicates
         How many replicates to compute. A p-value is a multiple of 1 / (1 + num_replicates).
@@ -298,10 +203,15 @@ def resampled(
     values, seen = run_on_shares(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
     discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
     check_varies(values, draws, discrepancy)
+    warn_of_doubts(seen, scheme, draws, form, settings)
+    return values, scheme
+
+
+def warn_of_doubts(seen: Watched, scheme: Scheme, draws: Draws, form: Form, settings: Settings) -> None:
+    """Warn of what makes a bootstrap of these draws doubtful."""
     independent = scheme.method in INDEPENDENT
     warn(seen, draws, form, method=scheme.method, assumes_independence=independent)
     warn_of_few(scheme.floor, settings.alpha, None if independent else effective_draws(scheme, draws))
-    return values, scheme
 
 
 def _check_replicates_fit(num_replicates: int, rows: int, draws: Draws) -> None:
@@ -309,62 +219,13 @@ def _check_replicates_fit(num_replicates: int, rows: int, draws: Draws) -> None:
 
 
 def check_varies(values: Float[Array, "..."], draws: Draws, discrepancy: Discrepancy) -> None:
-    """Refuse to compare zeros with each other."""
-    if is_concrete(values) and not np.any(values):
+    """Refuse to compare zeros with each other, in any row."""
+    if is_concrete(values) and not np.any(values, axis=-1).all():
         raise FloatingPointError(
-            f"The statistic and all its replicates are zero in {draws.dtype}: all Stein features of "
+            f"A statistic and all its replicates are zero in {draws.dtype}: all Stein features of "
             f"{type(discrepancy).__name__} are, or their squares are too small for it. Nothing can be compared. "
             "Are the scores zero? Otherwise use other units, `transform='standardize'`, or float64."
         )
-
-
-class _Verdict(NamedTuple):
-    """The fields of a result that follow from the values alone, statistics along the last axis."""
-
-    statistic: Float[Array, " statistics"]
-    p_value: Float[Array, " statistics"]
-    adjusted_p_value: Float[Array, " statistics"]
-    threshold: Float[Array, " statistics"]
-    reject: Bool[Array, " statistics"]
-    replicates: Float[Array, "replicates statistics"]
-
-
-@partial(jax.jit, static_argnums=1)
-def _verdict(values: Float[Array, "statistics columns"], num_rejected: int) -> _Verdict:
-    p, is_defined = pvalues.p_values(values), pvalues.is_defined(values)
-    adjusted = pvalues.step_down(p)
-    return _Verdict(
-        statistic=values[:, 0],
-        p_value=jnp.where(is_defined, p[:, 0], jnp.nan),
-        adjusted_p_value=jnp.where(is_defined, adjusted, jnp.nan),
-        threshold=pvalues.threshold(values, num_rejected),
-        # In ranks, which are exact.
-        reject=(jnp.round(adjusted * values.shape[1]) <= num_rejected) & is_defined,
-        replicates=values[:, 1:].T,
-    )
-
-
-def result_of(
-    values: Float[Array, "statistics columns"],
-    scheme: Scheme,
-    settings: Settings,
-    labels: tuple[str, ...],
-    parts: GofResult | None = None,
-) -> GofResult:
-    """From a statistic, or several, and their replicates to a result."""
-    verdict = _verdict(values, settings.num_rejected)
-    if len(labels) == 1:
-        verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
-    return GofResult(
-        **verdict._asdict(),
-        parameter=scheme.parameter,
-        autocorrelation_time=scheme.autocorrelation_time,
-        p_value_floor=jnp.maximum(scheme.floor, 1 / values.shape[1]),
-        parts=parts,
-        method=scheme.method,
-        alpha=settings.alpha,
-        labels=labels,
-    )
 
 
 # --- the asymptotic test ----------------------------------------------------------------------------------
@@ -428,7 +289,7 @@ def _asymptotic_test(
     # In double precision: single precision has no numbers for the smallest p-values.
     p = np.asarray(chisquare.survival(n * float(u) + mean, weights))
     threshold = np.asarray((chisquare.critical_value(settings.alpha, weights) - mean) / n)
-    return _without_replicates(u, p, threshold, settings)
+    return without_replicates(u, p, threshold, settings)
 
 
 _ASYMPTOTIC = Scheme("asymptotic", None, None, None, 0.0)
@@ -482,21 +343,4 @@ def _normal_test(discrepancy: Discrepancy, form: Form, target: PyTree, draws: Dr
             "and no p-value is right. Are the draws all alike?"
         )
     p = jax.scipy.stats.norm.sf(u / error)
-    return _without_replicates(u, p, error * jax.scipy.stats.norm.isf(settings.alpha), settings)
-
-
-def _without_replicates(u: Array, p: Any, threshold: Any, settings: Settings) -> GofResult:
-    return GofResult(
-        statistic=u,
-        p_value=p,
-        adjusted_p_value=p,
-        threshold=threshold,
-        reject=p <= settings.alpha,
-        replicates=p[None][:0],
-        parameter=None,
-        autocorrelation_time=None,
-        p_value_floor=0 * p,
-        method="asymptotic",
-        alpha=settings.alpha,
-        labels=("U",),
-    )
+    return without_replicates(u, p, error * jax.scipy.stats.norm.isf(settings.alpha), settings)

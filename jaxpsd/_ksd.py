@@ -9,13 +9,12 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from jaxpsd._discrepancy import Discrepancy
+from jaxpsd._distances import Tile
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, score_features, tile_side
 from jaxpsd._kernels import IMQ, BaseKernel, Gaussian, UserKernel
 from jaxpsd._transform import Affine, Transform, check_transform, resolve
 from jaxpsd._types import Block
-
-Tile = Float[Array, "rows columns"]
 
 
 class PairwiseDiscrepancy(Discrepancy):

@@ -6,9 +6,10 @@ replicate. What the errors amount to in units of the target's own means, standar
 from the regression on Stein features.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from typing import Any, NamedTuple
 
 import jax
@@ -19,65 +20,29 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd import _pvalues as pvalues
-from jaxpsd._autocorrelation import variance_of_mean
 from jaxpsd._blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
 from jaxpsd._bootstrap import Wanted, accumulate_all
 from jaxpsd._checks import check_key, check_positive_integer, is_concrete
-from jaxpsd._correction import Functions, Regression, regress
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws
 from jaxpsd._form import Form, in_coordinates_of
-from jaxpsd._gof import GofResult, result_of
+from jaxpsd._gof import check_varies, warn_of_doubts
+from jaxpsd._gof_result import GofResult, result_of
+from jaxpsd._implied_errors import ImpliedErrors, implied_errors
 from jaxpsd._psd import PSD
 from jaxpsd._resampling import effective_draws, settle
 from jaxpsd._score import Scorer, run_on_shares, scores_of
 from jaxpsd._settings import Settings, check_several, check_weights_suit
+from jaxpsd._shards import from_first_share
 from jaxpsd._signs import Signs
 from jaxpsd._tables import html_table, number, plain, text_table
-from jaxpsd._transform import Affine, Rule, Transform, check_transform, fit, resolve
-from jaxpsd._types import Block, PyTree, Target
+from jaxpsd._transform import Transform, check_transform, resolve
+from jaxpsd._types import PyTree, Target
+from jaxpsd._watch import Watched
 
 _ARRAYS = [
     "mean", "standard_error", "score", "p_value", "adjusted_p_value", "errors", "linearity", "autocorrelation_time",
 ]  # fmt: skip
-
-
-class ImpliedErrors(NamedTuple):
-    """What wrong moments amount to, in units of the target: from the regression on Stein features.
-
-    They are exact where the target is Gaussian. Standard errors are those of the draws' randomness: where the target is
-    not Gaussian, the regression itself is off by more than they say, by a few per cent for a Student-t distribution
-    with ten degrees of freedom.
-
-    mean
-        How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
-    mean_error
-        Its standard error.
-    scale
-        Ratio of the draws' standard deviation to the target's; None at order 1, and NaN where the regression gives the
-        target no variance, as it may where draws are far off or the target is far from Gaussian. Correlations are NaN
-        there too, and errors of means are in units of the draws.
-    scale_error
-        Its standard error.
-    correlation
-        Correlations (dim, dim) of the draws; None without interactions.
-    true_correlation
-        Those of the target, as far as can be told.
-    correlation_error
-        Standard errors of those.
-    explained
-        The smallest share of a moment's variance that the features explain: near one where the target is near
-        Gaussian, and where it is not the numbers above are not to be trusted.
-    """
-
-    mean: Float[Array, " dim"]
-    mean_error: Float[Array, " dim"]
-    scale: Float[Array, " dim"] | None
-    scale_error: Float[Array, " dim"] | None
-    correlation: Float[Array, "dim dim"] | None
-    true_correlation: Float[Array, "dim dim"] | None
-    correlation_error: Float[Array, "dim dim"] | None
-    explained: Float[Array, ""]
 
 
 @partial(
@@ -150,16 +115,16 @@ class MomentTable:
         if not is_concrete(self.mean) or not isinstance(self.mean, jax.Array | np.ndarray) or self.mean.ndim != 1:
             return f"MomentTable({len(self.labels)} monomials, {self.method})"
         more = len(self.labels) - _ROWS
-        parts = [text_table(self._evidence())]
+        parts = [text_table(self._columns())]
         parts += [f"… and {more} more monomials"] if more > 0 else []
         parts += ["", text_table(self.coordinate_table()), "", *self._remarks()]
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
-        remarks = "".join(f"<p>{remark}</p>" for remark in self._remarks())
-        return html_table(self._evidence()) + html_table(self.coordinate_table()) + remarks
+        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+        return html_table(self._columns()) + html_table(self.coordinate_table()) + remarks
 
-    def _evidence(self) -> dict[str, list[str]]:
+    def _columns(self) -> dict[str, list[str]]:
         rows = range(min(_ROWS, len(self.labels)))
         column = lambda values: [number(values[k]) for k in rows]  # noqa: E731
         return {
@@ -208,9 +173,6 @@ class MomentTable:
             )
         return remarks
 
-
-# A target that is narrower than draws by a factor of a thousand cannot be told from one that has no variance.
-_SMALLEST_VARIANCE = 1e-6
 
 # Rows to show; and the shares below which implied errors are rough.
 _ROWS, TRUSTED = 10, 0.8
@@ -287,11 +249,13 @@ def tabulated(
     psd = replace(psd, transform=resolve(check_transform(transform), draws, weights))
     form = psd._test_form(draws, weights, settings.num_replicates)
     scheme = settle(rng_key, settings, scores, draws, form, None)
-    columns, linearity = run_on_shares(_mean_features, scores, draws, form, weights, scheme.multipliers)
+    columns, linearity, seen = run_on_shares(_mean_features, scores, draws, form, weights, scheme.multipliers)
     psd._finite(columns, scores, draws, "A mean Stein feature")
     evidence, values = _evidence(columns)
+    check_varies(values, draws, psd)
+    warn_of_doubts(seen, scheme, draws, form, settings)
     effective = effective_draws(scheme, draws) if settings.method == "auto" else None
-    errors = _implied_errors(psd, scores, draws, weights, effective)
+    errors = implied_errors(psd, scores, draws, weights, effective)
     exponents = psd.exponents(draws.dim)
     if is_concrete(evidence.score):
         evidence = jax.tree.map(np.asarray, evidence)
@@ -308,16 +272,20 @@ def tabulated(
         method=scheme.method,
         transform_rule="None" if transform is None else transform if isinstance(transform, str) else "Affine",
     )
-    return table, result_of(values, scheme, settings, ("V",))
+    label = f"V of order {psd.order}" + ("" if psd.interactions else ", no interactions")
+    return table, result_of(values, scheme, settings, (label,))
 
 
 def checked_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
     """Names of the coordinates, the user's or those of the samples' structure."""
     if names is None:
         return draws.names
-    names = tuple(map(str, names))
-    if len(names) != draws.dim:
-        raise ValueError(f"`names` must be one for each of {draws.dim} coordinates; got {len(names)}.")
+    names = tuple(names) if isinstance(names, Iterable) and not isinstance(names, Set) else ()
+    if len(names) != draws.dim or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(
+            f"`names` must be strings in order, a different one for each of {draws.dim} coordinates; got "
+            f"{names!r:.100}."
+        )
     return names
 
 
@@ -358,16 +326,18 @@ def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[_Evidence, Fl
 
 def _mean_features(
     scorer: Scorer, arrays: PyTree, form: Form, weights: Float[Array, " draws"] | None, signs: Signs
-) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"]]:
-    """Mean features, observed and in each replicate; and how linear each score is in the draws."""
+) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"], Watched]:
+    """Mean features, observed and in each replicate; how linear each score is in the draws; and what was seen."""
     moved = in_coordinates_of(form, scorer)
-    sums, _ = accumulate_all(moved, arrays, form, weights, signs.of_share(arrays), Wanted(()))
+    sums, seen = accumulate_all(moved, arrays, form, weights, signs.of_share(arrays), Wanted(()))
     x, _ = jax.eval_shape(moved, arrays)
     dim = x.shape[1]
+    # Scores that hardly vary about a large value keep their digits.
+    offset = from_first_share(moved(jax.tree.map(lambda leaf: leaf[:1], arrays))[1])
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
         x, s = moved(block)
-        both = jnp.concatenate([jnp.ones_like(x[:, :1]), x, s], axis=1)
+        both = jnp.concatenate([jnp.ones_like(x[:, :1]), x, s - offset], axis=1)
         return einsum("ni,nj->ij", weighted(both, block_weights), both), None
 
     length = block_length(len(x), 8 * dim * x.dtype.itemsize, given=form.block_size)
@@ -379,82 +349,4 @@ def _mean_features(
     own = own + 1e-5 * jnp.diag(jnp.diag(own))
     fitted = (cross * jnp.linalg.solve(own, cross)).sum(axis=0)
     linearity = jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
-    return (sums.z if weights is not None else sums.z / num_draws(arrays)), linearity
-
-
-# --- implied errors ---------------------------------------------------------------------------------------
-
-
-def _implied_errors(
-    psd: PSD, target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None, effective: float | None
-) -> ImpliedErrors:
-    """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
-    # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
-    moments = _Moments(fit(Rule.STANDARDIZE, draws, weights), psd.interactions)
-    regression = regress(moments, psd, target, draws, weights, effective=effective)
-    return _errors_of(regression, draws.dim, psd.order, psd.interactions, draws.num_chains)
-
-
-@partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def _errors_of(regression: Regression, dim: int, order: int, interactions: bool, num_chains: int) -> ImpliedErrors:
-    pairs = _pairs(dim, interactions=interactions)
-    sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
-
-    def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
-        mean, sd, correlation = _summary(value, dim, pairs)
-        # Features of order 1 say nothing of scales, and others may fail to; the draws' own have to do as units.
-        unit = jnp.where(jnp.isnan(sd), sample_sd, sd) if order > 1 else sample_sd
-        return (sample_mean - mean) / unit, sample_sd / sd, correlation
-
-    off, scale, correlation = quantities(regression.value)
-    # Delta method: how each draw moves the moments, and those the quantities.
-    moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(regression.influence)
-    off_error, scale_error, correlation_error = (
-        jnp.sqrt(variance_of_mean(part.reshape(len(part), -1), num_chains)).reshape(part.shape[1:]) for part in moved
-    )
-    sees_scales, sees_correlations = order > 1, order > 1 and interactions
-    explained = regression.explained if sees_scales else regression.explained[:dim]
-    return ImpliedErrors(
-        mean=off,
-        mean_error=off_error,
-        scale=scale if sees_scales else None,
-        scale_error=scale_error if sees_scales else None,
-        correlation=sample_correlation if sees_correlations else None,
-        true_correlation=correlation if sees_correlations else None,
-        correlation_error=correlation_error if sees_correlations else None,
-        explained=explained.min(),
-    )
-
-
-@partial(register_dataclass, data_fields=["affine"], meta_fields=["interactions"])
-@dataclass(frozen=True)
-class _Moments(Functions):
-    """First and second moments of standardised draws."""
-
-    affine: Affine
-    interactions: bool
-
-    def values(self, x: Block) -> Float[Array, "block moments"]:
-        y = self.affine.forward(x)
-        first, second = _pairs(x.shape[1], interactions=self.interactions)
-        return jnp.concatenate([y, y[:, first] * y[:, second]], axis=1)
-
-
-def _pairs(dim: int, *, interactions: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates whose products are the second moments."""
-    return np.triu_indices(dim) if interactions else (np.arange(dim), np.arange(dim))
-
-
-def _summary(
-    moments: Float[Array, " moments"], dim: int, pairs: tuple[np.ndarray, np.ndarray]
-) -> tuple[Float[Array, " dim"], Float[Array, " dim"], Float[Array, "dim dim"]]:
-    """Means, standard deviations and correlations, from moments about the origin."""
-    mean = moments[:dim]
-    products = jnp.zeros((dim, dim), moments.dtype).at[pairs].set(moments[dim:])
-    products = products + products.T - jnp.diag(jnp.diag(products))
-    covariance = products - jnp.outer(mean, mean)
-    variance = jnp.diag(covariance)
-    # A variance that the regression makes negative is one that it cannot tell. Moments are of standardised draws.
-    known = variance > _SMALLEST_VARIANCE
-    sd = jnp.where(known, jnp.sqrt(jnp.where(known, variance, 1)), jnp.nan)
-    return mean, sd, covariance / jnp.outer(sd, sd)
+    return (sums.z if weights is not None else sums.z / num_draws(arrays)), linearity, seen

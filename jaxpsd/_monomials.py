@@ -181,20 +181,20 @@ def stein_moments(
     return wide_product_over_draws(phi, scores)
 
 
-class MomentTable(NamedTuple):
+class FeatureRecipe(NamedTuple):
     """z̄ = Σ_j coefficient[:, j] · M[place[:, j]], with M flattened."""
 
     place: np.ndarray
     coefficient: np.ndarray
 
 
-def moment_table_bytes(dim: int, order: int) -> int:
-    """Memory of `moment_table(dim, order)`."""
+def feature_recipe_bytes(dim: int, order: int) -> int:
+    """Memory of `feature_recipe(dim, order)`."""
     return num_monomials(dim, order) * (2 * order - 1) * (4 + 2)
 
 
 @lru_cache(maxsize=16)
-def moment_table(dim: int, order: int) -> MomentTable:
+def feature_recipe(dim: int, order: int) -> FeatureRecipe:
     """Which moments make up the mean of each Stein feature.
 
     z̄_α = Σ_i α_i M[α − e_i, i] + Σ_i α_i(α_i − 1) M[α − 2e_i, 1], where a letter that occurs α_i times
@@ -216,12 +216,12 @@ def moment_table(dim: int, order: int) -> MomentTable:
         row = _place(np.pad(np.delete(word, (p - 1, p), axis=1), ((0, 0), (1, 0))))
         place.append(row * columns + dim)
         coefficient.append(np.where(twice & (word[:, p] > 0), 2 * before, 0))
-    return MomentTable(np.column_stack(place).astype(np.int32), np.column_stack(coefficient).astype(np.int16))
+    return FeatureRecipe(np.column_stack(place).astype(np.int32), np.column_stack(coefficient).astype(np.int16))
 
 
-def mean_features(moments: Float[Array, "rows columns"], table: MomentTable) -> Float[Array, " monomials"]:
+def mean_features(moments: Float[Array, "rows columns"], recipe: FeatureRecipe) -> Float[Array, " monomials"]:
     """z̄_α for each monomial in graded order, from M already divided by the number of draws."""
-    return (moments.ravel()[table.place] * jnp.asarray(table.coefficient, moments.dtype)).sum(axis=1)
+    return (moments.ravel()[recipe.place] * jnp.asarray(recipe.coefficient, moments.dtype)).sum(axis=1)
 
 
 # --- the Stein kernel, in closed form ---------------------------------------------------------------------

@@ -133,7 +133,7 @@ class PSD(Discrepancy):
             return _KernelSums(**settings)
         if not self.interactions:
             return _FeatureSums(**settings, norm=self.norm)
-        return _MomentSums(**settings, norm=self.norm, table=monomials.moment_table(draws.dim, self.order))
+        return _MomentSums(**settings, norm=self.norm, recipe=monomials.feature_recipe(draws.dim, self.order))
 
     def _test_form(
         self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int, num_statistics: int = 1
@@ -237,7 +237,7 @@ def _primal_bytes(dim: int, order: int, itemsize: int) -> int:
     # M, its rounding errors and a block's part of it; the moments gathered for z̄, and where from.
     moments = 3 * monomials.num_moment_rows(dim, order) * (dim + 1)
     gathered = 2 * monomials.num_monomials(dim, order) * (2 * order - 1)
-    return itemsize * (moments + gathered) + monomials.moment_table_bytes(dim, order)
+    return itemsize * (moments + gathered) + monomials.feature_recipe_bytes(dim, order)
 
 
 # Costs in multiply-adds of a matrix product, the rest converted at measured rates: forming a monomial,
@@ -316,10 +316,9 @@ _FEW_MONOMIALS = 128
 _FORM_SETTINGS = ["order", "interactions", "block_size"]
 
 
-@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=[*_FORM_SETTINGS, "norm"])
 @dataclass(frozen=True, kw_only=True)
-class _FeatureSums(_Monomials):
-    """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
+class _NormOfMean(_Monomials):
+    """The primal forms, which have the mean features, and so any norm of them."""
 
     norm: str
 
@@ -328,7 +327,13 @@ class _FeatureSums(_Monomials):
         return self.norm == "l2"
 
     def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
-        return _squared_norm(z, self.norm)
+        return (z**2).sum(axis=0) if self.norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2
+
+
+@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=[*_FORM_SETTINGS, "norm"])
+@dataclass(frozen=True, kw_only=True)
+class _FeatureSums(_NormOfMean):
+    """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
 
     def up_to(self, order: int, dim: int) -> "_FeatureSums":
         count = monomials.num_monomials(dim, order, interactions=self.interactions)
@@ -336,13 +341,12 @@ class _FeatureSums(_Monomials):
         return replace(self, order=order, multiplier=self.multiplier[:kept])
 
 
-@partial(register_dataclass, data_fields=["transform", "multiplier", "table"], meta_fields=[*_FORM_SETTINGS, "norm"])
+@partial(register_dataclass, data_fields=["transform", "multiplier", "recipe"], meta_fields=[*_FORM_SETTINGS, "norm"])
 @dataclass(frozen=True, kw_only=True)
-class _MomentSums(_Monomials):
+class _MomentSums(_NormOfMean):
     """The primal form: z̄ from M = Φᵀ[S, 1], which is accumulated over blocks of draws."""
 
-    table: monomials.MomentTable
-    norm: str
+    recipe: monomials.FeatureRecipe
 
     def pair_sums(
         self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
@@ -358,8 +362,8 @@ class _MomentSums(_Monomials):
             return monomials.stein_moments(x, s, block_weights, self.order)
 
         def norm(moments: Float[Array, "rows columns"]) -> Scalar:
-            z = monomials.mean_features(moments, self.table) * self._monomial_multiplier(dim)
-            return _squared_norm(z[:, None], self.norm)[0]
+            z = monomials.mean_features(moments, self.recipe) * self._monomial_multiplier(dim)
+            return self.squared_norm(z[:, None])[0]
 
         return pair_sums(linear, norm, self, scorer, arrays, weights, length=length, diagonal=diagonal)
 
@@ -376,7 +380,7 @@ class _KernelSums(_Monomials):
     def up_to(self, order: int, dim: int) -> "_KernelSums":
         return replace(self, order=order, multiplier=self.multiplier[:order])
 
-    def has_few_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
+    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
         if order is None or order == self.order:
             return False
         count = monomials.num_monomials(dim, order, interactions=self.interactions)
@@ -386,7 +390,3 @@ class _KernelSums(_Monomials):
 
     def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
         return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)
-
-
-def _squared_norm(z: Float[Array, "monomials columns"], norm: str) -> Float[Array, " columns"]:
-    return (z**2).sum(axis=0) if norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2

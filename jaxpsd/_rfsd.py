@@ -33,9 +33,9 @@ from jaxpsd._checks import (
     is_concrete,
 )
 from jaxpsd._discrepancy import Discrepancy
+from jaxpsd._distances import checked_median_distance
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._form import Form, in_coordinates_of, score_features
-from jaxpsd._kernels import checked_median_distance
 from jaxpsd._score import Scorer, run
 from jaxpsd._transform import Affine, Transform, check_transform, in_coordinates, mean_of, resolve
 from jaxpsd._types import Block, PyTree, Scalar, Target

@@ -314,9 +314,12 @@ def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Fl
     mapping = by_draws.mapping()
     x, _ = jax.eval_shape(scorer, arrays)
     n, dim = num_draws(arrays), x.shape[1]
+    first = jax.tree.map(lambda leaf: leaf[:1], arrays)
+    # Scores that hardly vary about a large value keep their digits.
+    offset = from_first_share(jnp.concatenate(mapping(*scorer(first)), axis=1))
 
     def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[tuple[Array, Array], None]:
-        values = jnp.concatenate(mapping(*scorer(block)), axis=1)
+        values = jnp.concatenate(mapping(*scorer(block)), axis=1) - offset
         counted = weighted(values, block_weights)
         return (sum_draws(counted), product_over_draws(counted, values)), None
 
@@ -324,6 +327,7 @@ def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Fl
     sums, _ = sum_over_blocks(on_block, arrays, weights, length)
     mean, product = sums if weights is not None else jax.tree.map(lambda leaf: leaf / n, sums)
     covariance = product - jnp.outer(mean, mean)
+    mean = mean + offset[0]
     among_scores, with_draws = covariance[dim:, dim:], covariance[dim:, :dim]
     # Where scores are, but for rounding, linear combinations of others.
     ridge = _least_independent(dim, x.dtype) * jnp.diag(jnp.diag(among_scores))

@@ -69,7 +69,7 @@ def test_recurrence_matches_the_operator_by_autodiff(dim, order, interactions):
 def test_mean_features_from_moments_are_the_mean_of_the_features(dim, order):
     x, s = draws_and_scores(dim)
     weights = jax.random.uniform(jax.random.key(3), (len(x),))
-    table = monomials.moment_table(dim, order)
+    table = monomials.feature_recipe(dim, order)
     features = monomials.stein_features(x, s, order)
     scale = float(jnp.abs(features).max())
     for w in (None, weights):
@@ -97,7 +97,7 @@ def test_the_diagonal_is_the_squared_length_of_the_features(dim, order):
 
 
 def test_tables_are_computed_once_for_each_dimension_and_order():
-    assert monomials.moment_table(4, 3) is monomials.moment_table(4, 3)
-    assert monomials.moment_table(4, 3).place.nbytes + monomials.moment_table(
+    assert monomials.feature_recipe(4, 3) is monomials.feature_recipe(4, 3)
+    assert monomials.feature_recipe(4, 3).place.nbytes + monomials.feature_recipe(
         4, 3
-    ).coefficient.nbytes == monomials.moment_table_bytes(4, 3)
+    ).coefficient.nbytes == monomials.feature_recipe_bytes(4, 3)

@@ -75,8 +75,9 @@ def gof_test(
         "rademacher" multiplies draws by independent signs, and "multinomial" draws them again with replacement
         (for the U-statistic): for independent draws. "markov" lets signs persist, flipping them now and then, and
         "block" keeps them for a block: for the autocorrelated draws of MCMC. "asymptotic" compares the U-statistic
-        (V for the L1 norm and the RFSD, which have no U) with its limit for independent draws. "auto" measures the autocorrelation of the Stein features and takes
-        "rademacher" or "markov", or "block" where Markov signs would flip too rarely to reject anything.
+        (V for the L1 norm and the RFSD, which have no U) with its limit for independent draws. "auto" measures the
+        autocorrelation of the Stein features and takes "rademacher" or "markov", or "block" where Markov signs would
+        flip too rarely to reject anything.
     num_replicates
         How many replicates to compute. A p-value is a multiple of 1 / (1 + num_replicates).
     alpha

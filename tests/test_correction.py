@@ -56,7 +56,7 @@ def test_weights_are_repetitions():
 
 @pytest.mark.usefixtures("x64")
 def test_features_and_gram_matrix_give_the_same_fit():
-    from jaxpsd import _correction
+    from jaxpsd import _correction, _regression
     from jaxpsd._checks import check_samples
     from jaxpsd._score import check_target
 
@@ -67,11 +67,11 @@ def test_features_and_gram_matrix_give_the_same_fit():
     # With features of one scale, both penalise alike; their ridges are in units of a mean and of a total variance.
     psd = jaxpsd.PSD(1)
     fits = []
-    for kernel, form in ((_correction._from_features, "primal"), (_correction._from_gram, "dual")):
+    for kernel, form in ((_regression._from_features, "primal"), (_regression._from_gram, "dual")):
         settled = jaxpsd.PSD(1, form=form)._test_form(draws, None, 0)
         functions = _correction._UserFunction(draws.structure)
-        problem = _correction._Problem(settled, functions, jnp.asarray(80.0))
-        fits.append(_correction.run(kernel, scores, draws, problem, None, function=fn))
+        problem = _regression._Problem(settled, functions, jnp.asarray(80.0))
+        fits.append(_regression.run(kernel, scores, draws, problem, None, function=fn))
     for one, other in zip(*(fit[:4] for fit in fits), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
     assert psd._num_features(draws) == 2

@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +8,7 @@ import pytest
 import scipy.stats
 
 import jaxpsd
-from jaxpsd import _diagnose
+from jaxpsd import _advice, _diagnose, _report
 
 KEY = jax.random.key(0)
 # One shape for most tests, so that programs are compiled once.
@@ -162,3 +163,27 @@ def test_split_r_hat_is_its_formula():
     between = 20 * np.var([half.mean(axis=0) for half in halves], axis=0, ddof=1)
     expected = np.sqrt((19 / 20 * within + between / 20) / within)
     np.testing.assert_allclose(_diagnose._split_r_hat(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "features"), [((2000, 50), (2, True)), ((500, 400), (2, False)), ((5000, 1900), (1, False))]
+)
+def test_as_many_features_are_looked_at_as_there_is_room_for(shape, features):
+    draws = jaxpsd.Draws(jnp.zeros(shape))
+    assert _diagnose._features(draws, 1000, weighted=False) == features
+
+
+def test_more_coordinates_than_can_be_looked_at_are_refused():
+    with pytest.raises(ValueError, match=r"cannot look at 2,500 coordinates of 5,000 draws.*Thin the draws"):
+        _diagnose._features(jaxpsd.Draws(jnp.zeros((5000, 2500))), 1000, weighted=False)
+
+
+@pytest.mark.parametrize(("worst", "word"), [(-0.2, "too narrow"), (0.2, "too wide")])
+def test_advice_goes_by_the_worst_scale(worst, word):
+    findings = [
+        _report.Finding("", 9.0, "standard deviation", worst),
+        _report.Finding("", 4.0, "standard deviation", -0.9 * worst),
+    ]
+    errors = SimpleNamespace(explained=1.0)
+    facts = SimpleNamespace(findings=findings, table=SimpleNamespace(errors=errors))
+    assert word in _advice._remedy(facts)

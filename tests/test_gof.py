@@ -367,3 +367,16 @@ def test_p_values_are_exact_ranks_in_double_precision(x64):
 def test_results_without_values_have_a_word_too(good):
     shapes = jax.eval_shape(lambda x: run_test(logdensity, x, method="rademacher"), good)
     assert "shape ()" in repr(shapes)
+
+
+def test_an_order_whose_statistic_is_too_small_for_its_dtype_is_refused(normal_draws):
+    x, _ = normal_draws
+    with pytest.raises(FloatingPointError, match="A statistic and all its replicates are zero"):
+        jaxpsd.gof_test(jax.random.key(0), jaxpsd.PSD(2), -1e-25 * x, x, orders=(1, 2), num_replicates=39)
+
+
+def test_a_kernel_that_is_not_positive_definite_is_refused(normal_draws):
+    x, s = normal_draws
+    indefinite = jaxpsd.KernelDiscrepancy(lambda x, s, y, u: -jnp.sum(s * u))
+    with pytest.raises(FloatingPointError, match="positive definite"):
+        jaxpsd.gof_test(jax.random.key(0), indefinite, 0.5 + s, x, num_replicates=39)

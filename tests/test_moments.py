@@ -129,3 +129,30 @@ def test_a_target_far_from_gaussian_is_called_so():
 def test_only_sign_bootstraps_will_do(wide, method):
     with pytest.raises(ValueError, match="sign bootstrap"):
         jaxpsd.moment_table(KEY, logdensity, wide, method=method)
+
+
+def test_methods_for_independent_draws_warn_of_chains(chain):
+    with pytest.warns(jaxpsd.DependentDrawsWarning):
+        jaxpsd.moment_table(KEY, logdensity, chain(0.9, (1, 2000, 3)), method="rademacher", num_replicates=99)
+
+
+@pytest.mark.parametrize(
+    "names", [3, ("a", "b"), ("a", "a", "b"), {"a", "b", "c"}, (1, 2, 3), [None, "b", "c"]], ids=str
+)
+def test_names_are_strings_that_differ(names, wide):
+    with pytest.raises(ValueError, match="`names` must be strings in order, a different one for each of 3"):
+        jaxpsd.moment_table(KEY, logdensity, wide, names=names)
+
+
+def test_features_too_small_to_be_squared_are_refused(wide):
+    with pytest.raises(FloatingPointError, match="all its replicates are zero"):
+        jaxpsd.moment_table(KEY, -1e-25 * wide, wide, order=1, transform=None, num_replicates=99)
+
+
+def test_scores_that_hardly_vary_about_a_large_value_keep_their_digits():
+    # Draws forty of their own standard deviations away from a target a hundred times as wide.
+    x = 0.4 + 0.01 * jax.random.normal(KEY, (2000, 2))
+    table = jaxpsd.moment_table(KEY, -x + 20.0, x, num_replicates=99)
+    np.testing.assert_allclose(table.linearity, 1, atol=1e-3)
+    np.testing.assert_allclose(table.errors.mean, -19.6, rtol=0.01)
+    np.testing.assert_allclose(table.errors.scale, 0.01, rtol=0.05)

@@ -279,3 +279,20 @@ def test_an_interrupted_grid_goes_on_where_it_stopped():
         np.testing.assert_array_equal(found[scale], draws)
     with pytest.raises(TypeError, match="`done` must be a dictionary"):
         jaxpsd.sample_grid(KEY, sampler, [1.0], done=[1.0])
+
+
+def test_a_grid_may_be_any_array_of_numbers():
+    draws = jaxpsd.sample_grid(jax.random.key(0), lambda key, step: step, jnp.array([0.1, 0.2]), progress=False)
+    assert [f"{step:g}" for step in draws] == ["0.1", "0.2"]
+
+
+@pytest.mark.parametrize("grid", [None, 3, [], [0.1, 0.1], [float("nan")], [[0.1], [0.2]]], ids=str)
+def test_a_grid_that_is_none_is_explained(grid):
+    with pytest.raises((TypeError, ValueError), match="`grid` must be"):
+        jaxpsd.sample_grid(jax.random.key(0), lambda key, step: step, grid, progress=False)
+
+
+def test_more_replicates_than_fit_are_refused():
+    x = np.zeros((10, 1), np.float32)
+    with pytest.raises(ValueError, match="The replicates would be"):
+        jaxpsd.rank(jax.random.key(0), jaxpsd.PSD(1), {"a": x}, {"a": x}, num_replicates=10**12)

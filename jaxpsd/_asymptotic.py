@@ -9,6 +9,7 @@ published code, by the second moments of the features: of draws that are right, 
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -110,6 +111,7 @@ def _from_gram(
     return u, gram / n, diagonal, watched(*watch(form, x, s, None, n))
 
 
+@partial(jax.jit, static_argnums=2)
 def simulate(
     rng_key: PRNGKeyArray, matrix: Float[Array, "side side"], num_replicates: int
 ) -> Float[Array, " replicates"]:
@@ -134,6 +136,7 @@ def null_root(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Float
     return form.squared_norm(total[:-1, None])[0], root, seen
 
 
+@partial(jax.jit, static_argnums=3)
 def simulate_norms(
     rng_key: PRNGKeyArray, form: Form, root: Float[Array, "features features"], num_replicates: int
 ) -> Float[Array, " replicates"]:

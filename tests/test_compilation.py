@@ -1,5 +1,7 @@
 """The library inside JAX's transformations, and what is compiled when."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -104,6 +106,14 @@ def test_one_compilation_for_each_shape():
     psd(-X, X)
     with jax.log_compiles(False), jax.no_tracing():
         psd(-X, X)
+
+
+@pytest.mark.parametrize("discrepancy", [jaxpsd.PSD(1), jaxpsd.PSD(2, norm="l1")], ids=["squares", "maximum"])
+def test_null_distributions_are_simulated_by_one_program(discrepancy):
+    test = partial(jaxpsd.gof_test, discrepancy=discrepancy, target=-X, samples=X, method="asymptotic")
+    test(jax.random.key(0))
+    with jax.no_tracing():
+        test(jax.random.key(1))
 
 
 def test_no_tracer_leaks(discrepancy):

@@ -102,7 +102,9 @@ def checked_length(value: ArrayLike, name: str, dtype: np.dtype) -> Scalar:
     length = jnp.asarray(as_real(value, name), dtype)
     if length.shape != ():
         raise ValueError(f"`{name}` must be one number; got shape {length.shape}.")
-    if is_concrete(length) and not 0 < np.square(np.asarray(length)) < np.inf:
+    with np.errstate(over="ignore"):
+        is_usable = not is_concrete(length) or 0 < np.square(np.asarray(length)) < np.inf
+    if not is_usable:
         raise ValueError(f"`{name}` must be a length whose square is positive and finite in {dtype}; got {value}.")
     return length
 

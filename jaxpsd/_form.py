@@ -238,6 +238,12 @@ def tile_pair_sums(
     return PairSums(total, delta, share_of_few(largest, extremeness))
 
 
+def safe_root(v: Scalar) -> Scalar:
+    """√v, with a derivative of zero at zero."""
+    is_zero = v <= 0
+    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, v)))
+
+
 def equal_weights(x: Block) -> Float[Array, " draws"]:
     """1/n for every draw."""
     return jnp.full(len(x), 1 / num_draws(x), x.dtype)

@@ -58,6 +58,69 @@ def test_chains_are_a_matter_of_yes_or_no():
         PSD(logdensity, np.zeros((4, 5, 2)), chains=4)
 
 
+class Unreadable:
+    """An array of another library, that cannot be had as it is."""
+
+    shape, dtype, ndim = (4, 2), np.dtype(float), 2
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("call detach() first")
+
+
+def test_arrays_that_cannot_be_read():
+    with pytest.raises(TypeError, match=r"`samples` must be an array of floats; got Unreadable: call detach\(\) first"):
+        PSD(logdensity, Unreadable())
+    with pytest.raises(TypeError, match=r"`weights` must be real numbers; got Unreadable: call detach\(\) first"):
+        PSD(logdensity, np.ones((4, 2)), Unreadable())
+    x = jnp.ones((4, 2)) + 1
+    x.delete()
+    for call in (lambda: PSD(logdensity, x), lambda: PSD(x, np.ones((4, 2))), lambda: PSD(logdensity, -x, x[:, 0])):
+        with pytest.raises((ValueError, RuntimeError), match="has been deleted"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (np.ma.masked_array([1.0, 2.0], [True, False]), TypeError, "`c` is a masked array"),
+        (np.array("a"), TypeError, "`c` must be real numbers; got an array of <U1"),
+        (np.array([object()]), TypeError, "`c` must be real numbers"),
+        (jax.random.key(0), TypeError, "`c` must be real numbers; got an array of key"),
+        (np.bool_(True), ValueError, "`c` must be a positive number"),
+        ({1.0}, ValueError, "`c` must be a positive number"),
+    ],
+)
+def test_parameters_that_are_no_positive_numbers(value, error, message):
+    with pytest.raises(error, match=message):
+        jaxpsd.IMQ(value)
+
+
+@pytest.mark.parametrize(
+    ("draws", "error", "message"),
+    [
+        ((1, 3), TypeError, "`labels` must be strings, one for each coordinate, or None; got 3"),
+        ((1, (1, 2)), TypeError, "`labels` must be strings"),
+        ((1, "ab"), TypeError, "`labels` must be strings"),
+        ((1, ("a",)), ValueError, "2 coordinates and 1 labels"),
+        ((True,), ValueError, "`num_chains` must be an integer of at least 1; got True"),
+        ((3,), ValueError, "4 draws, which are not 3 chains"),
+    ],
+)
+def test_draws_of_the_wrong_kind(draws, error, message):
+    with pytest.raises(error, match=message):
+        PSD(logdensity, jaxpsd.Draws(np.ones((4, 2)), *draws))
+
+
+def test_leaves_without_coordinates_change_nothing():
+    x = np.random.default_rng(0).normal(size=(2, 20, 2)).astype(np.float32)
+    tree = {"a": np.ones((2, 20, 0)), "b": x}
+    target = lambda p: logdensity(p["b"])  # noqa: E731
+    np.testing.assert_allclose(PSD(target, tree, chains=True), PSD(logdensity, x), rtol=1e-6)
+    scores = jaxpsd.score(target, tree, chains=True)
+    assert jax.tree.map(jnp.shape, scores) == {"a": (2, 20, 0), "b": (2, 20, 2)}
+    assert check_samples(tree, chains=True).between(0, 5).num_draws == 10
+
+
 def test_foreign_byte_order_is_read():
     x = np.random.default_rng(0).normal(size=(20, 2))
     np.testing.assert_allclose(PSD(logdensity, x.astype(">f8")), PSD(logdensity, x), rtol=1e-6)
@@ -190,6 +253,10 @@ def test_integer_scores():
     [
         (lambda x: -(x**2), TypeError, r"must return a scalar .* returned shape \(2,\)"),
         (lambda x: None, TypeError, "returned NoneType"),
+        (lambda x: "a", TypeError, "returned str"),
+        (lambda x: object(), TypeError, "returned object"),
+        (lambda x: (part for part in x), TypeError, "returned generator"),
+        (lambda x: np.array(["a"]), TypeError, "returned ndarray"),
         (lambda x: (jnp.sum(x), {}), TypeError, "returned tuple"),
         (lambda x: jnp.argmax(x), TypeError, "must return a floating-point number; it returned int32"),
     ],

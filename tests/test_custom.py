@@ -131,7 +131,9 @@ def test_what_is_wrong_with_them_is_said(normal_draws):
 
 @pytest.mark.parametrize(("value", "found"), [("a", "str"), (object(), "object"), (None, ""), (1j, "complex64")])
 @pytest.mark.parametrize(
-    "kind", [jaxpsd.SteinDiscrepancy, jaxpsd.FeatureDiscrepancy, jaxpsd.KernelDiscrepancy], ids=lambda kind: kind.__name__
+    "kind",
+    [jaxpsd.SteinDiscrepancy, jaxpsd.FeatureDiscrepancy, jaxpsd.KernelDiscrepancy],
+    ids=lambda kind: kind.__name__,
 )
 def test_what_is_no_number_is_refused(kind, value, found, normal_draws):
     x, s = normal_draws

@@ -31,7 +31,7 @@ def test_it_is_a_mean_over_successive_pairs_with_a_z_test(kernel, n):
 
 def test_the_derivative_is_zero_where_the_mean_is_negative(normal_draws):
     x, _ = normal_draws
-    linear = jaxpsd.LinearKSD(lambda x, y: -jnp.sum(x * y) ** 2)
+    linear = jaxpsd.LinearKSD(lambda x, y: -(jnp.sum(x * y) ** 2))
     value, gradient = jax.value_and_grad(lambda scale: linear(-scale * x, x))(1.0)
     assert value == gradient == 0
 

@@ -129,7 +129,7 @@ def test_mistakes_are_named():
     samples = posterior(KEY, 5)
     with pytest.raises(ValueError, match="batch_size"):
         scores(KEY, samples, 0)
-    with pytest.raises(ValueError, match="A mini-batch, and what is computed from it, would be .* Lower `batch_size`"):
+    with pytest.raises(ValueError, match=r"mini-batch, and what is computed from it, would be .* Lower `batch_size`"):
         scores(KEY, samples, 10**12)
     with pytest.raises(TypeError, match="`log_prior` must be a function of one position; got ndarray"):
         jaxpsd.minibatch_score(KEY, np.ones(2), log_likelihood, DATA, samples, batch_size=2)

@@ -402,7 +402,8 @@ def _is_one_of(array: Array, kinds: tuple[Any, ...]) -> bool:
 
 def as_returned(value: object) -> Array | None:
     """What a function of the user's returned, as an array; None if it is neither number nor array."""
-    if not jax.tree_util.all_leaves([value]):
+    # To JAX a string may be the name of a type.
+    if isinstance(value, str) or not jax.tree_util.all_leaves([value]):
         return None
     try:
         return jnp.asarray(value)

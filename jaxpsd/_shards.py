@@ -147,8 +147,8 @@ def flattened(leaves: Sequence[Array], leading: int) -> list[Array]:
     """Arrays with so many leading axes merged into one, of draws; where one is spread over devices, all are alike."""
     shards = next((found for leaf in leaves if (found := shards_of(leaf)) is not None), None)
     if shards is None:
-        leaves = beside(leaves[0], list(leaves)) if len(leaves) > 1 else list(leaves)
-        return [_merge(leaf, leading) for leaf in leaves] if leading > 1 else leaves
+        together = beside(leaves[0], list(leaves))
+        return [_merge(leaf, leading) for leaf in together] if leading > 1 else together
     put = [shards.put(leaf) for leaf in leaves]
     return list(_merged(shards, leading)(put)) if leading > 1 else put
 
@@ -188,8 +188,9 @@ def beside(positions: PyTree, values: PyTree) -> PyTree:
     devices, sharding = leaf.devices(), leaf.sharding
 
     def is_elsewhere(value: object) -> bool:
-        is_array = isinstance(value, jax.Array) and not isinstance(value, Tracer)
-        return is_array and value.committed and value.devices() != devices
+        if not isinstance(value, jax.Array) or isinstance(value, Tracer):
+            return False
+        return value.committed and value.devices() != devices
 
     if not any(map(is_elsewhere, jax.tree.leaves(values))):
         return values

@@ -99,19 +99,23 @@ def test_parameters_that_are_no_positive_numbers(value, error, message):
 
 
 @pytest.mark.parametrize(
-    ("draws", "error", "message"),
+    ("field", "value", "error", "message"),
     [
-        ((1, 3), TypeError, "`labels` must be strings, one for each coordinate, or None; got 3"),
-        ((1, (1, 2)), TypeError, "`labels` must be strings"),
-        ((1, "ab"), TypeError, "`labels` must be strings"),
-        ((1, ("a",)), ValueError, "2 coordinates and 1 labels"),
-        ((True,), ValueError, "`num_chains` must be an integer of at least 1; got True"),
-        ((3,), ValueError, "4 draws, which are not 3 chains"),
+        ("labels", 3, TypeError, "`labels` must be strings, one for each coordinate, or None; got 3"),
+        ("labels", (1, 2), TypeError, "`labels` must be strings"),
+        ("labels", "ab", TypeError, "`labels` must be strings"),
+        ("labels", ("a",), ValueError, "2 coordinates and 1 labels"),
+        ("num_chains", True, ValueError, "`num_chains` must be an integer of at least 1; got True"),
+        ("num_chains", (2,), ValueError, "`num_chains` must be an integer of at least 1"),
+        ("num_chains", 3, ValueError, "4 draws, which are not 3 chains"),
     ],
 )
-def test_draws_of_the_wrong_kind(draws, error, message):
+def test_draws_of_the_wrong_kind(field, value, error, message):
+    draws = jaxpsd.Draws(np.ones((4, 2)))
+    # The types of fields are checked when they are made, but in the tests only.
+    object.__setattr__(draws, field, value)
     with pytest.raises(error, match=message):
-        PSD(logdensity, jaxpsd.Draws(np.ones((4, 2)), *draws))
+        PSD(logdensity, draws)
 
 
 def test_leaves_without_coordinates_change_nothing():

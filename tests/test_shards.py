@@ -159,6 +159,7 @@ def on(device, value):
     return jax.device_put(jnp.asarray(value), jax.devices()[device])
 
 
+@pytest.mark.filterwarnings("ignore::jaxpsd.DependentDrawsWarning")
 @pytest.mark.parametrize("place", [lambda x: on(3, x), spread], ids=["one", "many"])
 def test_all_that_goes_with_draws_may_lie_anywhere(draws, place):
     psd = jaxpsd.PSD(2, penalty=on(1, [1.0, 2.0]), transform=jaxpsd.Affine(on(2, np.zeros(DIM)), on(4, np.ones(DIM))))

@@ -18,7 +18,7 @@ from jax.tree_util import keystr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._draws import Draws
+from jaxpsd._draws import Draws, positions_of
 from jaxpsd._shards import at_hand, flattened, spread_like
 from jaxpsd._types import PyTree
 from jaxpsd._warnings import PrecisionWarning, warn_user
@@ -44,7 +44,7 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
         raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
     leaves = [_check_leaf(leaf, _leaf_name(name, path)) for path, leaf in paths]
 
-    if not (chains is None or isinstance(chains, bool | np.bool)):
+    if not (chains is None or isinstance(chains, bool | np.bool_)):
         raise ValueError(f"`chains` must be True, False or None: whether there is an axis of chains; got {chains!r}.")
     if jax.tree_util.treedef_is_leaf(treedef):
         leading = _leading_axes_of_array(leaves[0].shape, chains, name)
@@ -72,20 +72,15 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     return draws
 
 
-def positions_of(samples: PyTree) -> PyTree:
-    """The positions in the state of a sampler, such as those of BlackJAX; anything else as it is."""
-    for field in ("position", "particles"):
-        if isinstance(samples, tuple) and field in getattr(samples, "_fields", ()):
-            return getattr(samples, field)
-    return samples
-
-
 def _check_draws(draws: Draws, name: str) -> Draws:
     flat = check_samples(draws.positions, chains=False, name=name)
-    if not isinstance(draws.num_chains, int) or draws.num_chains < 1 or flat.num_draws % draws.num_chains:
+    if flat.num_draws % check_positive_integer(draws.num_chains, "num_chains"):
         raise ValueError(f"`{name}` has {flat.num_draws} draws, which are not {draws.num_chains!r} chains.")
-    if draws.labels is not None and len(draws.labels) != flat.dim:
-        raise ValueError(f"`{name}` has {flat.dim} coordinates and {len(draws.labels)} labels.")
+    labels = () if draws.labels is None else draws.labels
+    if not (isinstance(labels, tuple | list) and all(isinstance(label, str) for label in labels)):
+        raise TypeError(f"`labels` must be strings, one for each coordinate, or None; got {labels!r}.")
+    if draws.labels is not None and len(labels) != flat.dim:
+        raise ValueError(f"`{name}` has {flat.dim} coordinates and {len(labels)} labels.")
     same = all(a is b for a, b in zip(*map(jax.tree.leaves, (flat.positions, draws.positions)), strict=True))
     return draws if same else Draws(flat.positions, draws.num_chains, draws.labels)
 
@@ -94,20 +89,29 @@ def _leaf_name(name: str, path: tuple) -> str:
     return name + keystr(path)
 
 
-def _check_unmasked(value: object, name: str) -> None:
+def _check_readable(value: object, name: str) -> None:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"`{name}` is a masked array, and what is masked would be used like the rest. Leave it out, or put "
             "numbers there with `.filled(…)`."
         )
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and value.is_deleted():
+        raise ValueError(
+            f"`{name}` has been deleted: a compiled function was given its memory (`donate_argnums`), or `.delete()` "
+            "was called. Pass a copy there."
+        )
+
+
+# What arrays of other libraries raise where they cannot be had as NumPy's.
+_CONVERSION_ERRORS = (TypeError, ValueError, RuntimeError)
 
 
 def as_real(value: object, name: str) -> np.ndarray | Array:
     """Real numbers as an array, on the host unless they are on a device already."""
-    _check_unmasked(value, name)
+    _check_readable(value, name)
     try:
         array = value if isinstance(value, jax.Array) else np.asarray(value)
-    except (TypeError, ValueError) as error:
+    except _CONVERSION_ERRORS as error:
         raise TypeError(f"`{name}` must be real numbers; got {type(value).__name__}: {error}") from error
     is_real = not jnp.issubdtype(array.dtype, jax.dtypes.prng_key) and array.dtype.kind in "fiub"
     if not (is_real or jnp.issubdtype(array.dtype, jnp.floating)):
@@ -116,15 +120,33 @@ def as_real(value: object, name: str) -> np.ndarray | Array:
     return array
 
 
-def _check_leaf(leaf: ArrayLike, name: str) -> Array:
-    _check_unmasked(leaf, name)
+def as_arrays(tree: PyTree, name: str) -> PyTree:
+    """All leaves as arrays of JAX."""
+    return jax.tree.map_with_path(
+        lambda path, leaf: _as_array(leaf, _leaf_name(name, path), "an array of numbers"), tree
+    )
+
+
+def as_floats(tree: PyTree, name: str) -> PyTree:
+    """All leaves as arrays of floating-point numbers."""
+    return jax.tree.map_with_path(lambda path, leaf: _check_leaf(leaf, _leaf_name(name, path)), tree)
+
+
+def _as_array(leaf: ArrayLike, name: str, what: str) -> Array:
+    _check_readable(leaf, name)
     if isinstance(leaf, np.ndarray) and (not leaf.dtype.isnative or leaf.dtype == np.longdouble):
         leaf = leaf.astype(np.float64 if leaf.dtype == np.longdouble else leaf.dtype.newbyteorder("="))
     try:
-        array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
-    except (TypeError, ValueError) as error:
+        return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
+    except _CONVERSION_ERRORS as error:
         found = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-        raise TypeError(f"`{name}` must be an array of floats; got {found}.") from error
+        # Libraries say what to do, `detach` for example.
+        reason = f": {error}" if isinstance(error, RuntimeError) else "."
+        raise TypeError(f"`{name}` must be {what}; got {found}{reason}") from error
+
+
+def _check_leaf(leaf: ArrayLike, name: str) -> Array:
+    array = _as_array(leaf, name, "an array of floats")
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(
             f"`{name}` must be floating point; got {array.dtype}. Use `.astype(float)` if these are real "
@@ -207,6 +229,8 @@ def warn_of_coarse_draws(draws: Draws) -> None:
     for leaf in jax.tree.leaves(draws.positions):
         # Some of what this process has at hand will do; from the memory of a processor it is not copied.
         own, dim = leaf.addressable_data(0), math.prod(leaf.shape[1:])
+        if dim == 0:
+            continue
         every = slice(None, None, max(1, math.ceil(own.size / _VALUES_LOOKED_AT)))
         some = np.asarray(own)[every] if own.device.platform == "cpu" else np.asarray(own[every])
         x = some.reshape(-1, dim)
@@ -273,10 +297,10 @@ def check_positive(value: object, name: str) -> None:
 
     Other objects pass: JAX puts all kinds of things where the numbers of a pytree were.
     """
-    is_wrong = value is None or isinstance(value, bool | str | list | tuple | dict | complex)
-    if isinstance(value, int | float | np.number | np.ndarray | jax.Array) and is_concrete(value):
-        numbers = np.asarray(value)
-        is_wrong = is_wrong or not (np.isfinite(numbers) & (numbers > 0)).all()
+    is_wrong = value is None or isinstance(value, bool | np.bool_ | str | bytes | list | tuple | dict | set | complex)
+    if not is_wrong and isinstance(value, int | float | np.generic | np.ndarray | jax.Array) and is_concrete(value):
+        numbers = np.asarray(as_real(value, name))
+        is_wrong = not (np.isfinite(numbers) & (numbers > 0)).all()
     if is_wrong:
         raise ValueError(f"`{name}` must be a positive number; got {value!r}.")
 
@@ -315,6 +339,12 @@ def check_locations(locations: ArrayLike | None, draws: Draws) -> Float[Array, "
     return array
 
 
+def check_function(function: object, name: str, of: str) -> None:
+    """Something that can be called."""
+    if not callable(function):
+        raise TypeError(f"`{name}` must be a function of {of}; got {type(function).__name__}.")
+
+
 def with_note(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A function of the user's which, where it fails, says what it was called with."""
 
@@ -328,6 +358,62 @@ def with_note(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             raise
 
     return called
+
+
+def returning_number(function: Callable[..., Any], name: str) -> Callable[..., Array]:
+    """A function of the user's, held to returning one floating-point number at the moment it is traced."""
+
+    def checked(*arguments: PyTree) -> Array:
+        value = with_note(function, name)(*arguments)
+        array = as_returned(value)
+        if array is None or array.shape != () or not _is_one_of(array, _FLOATING):
+            raise TypeError(
+                f"`{name}` must return one floating-point number for one draw or pair of draws; it returned "
+                f"{_described(value)}."
+            )
+        return array
+
+    return checked
+
+
+def returning_numbers(function: Callable[..., Any], name: str, *, floating: bool = True) -> Callable[..., PyTree]:
+    """As `returning_number`, for numbers or arrays in any structure; on request also integers and truth values."""
+    allowed, wanted = (_FLOATING, "floating-point") if floating else (_REAL, "real")
+
+    def checked(*arguments: PyTree) -> PyTree:
+        values = with_note(function, name)(*arguments)
+        leaves = jax.tree.leaves(values)
+        arrays = [as_returned(leaf) for leaf in leaves]
+        if not leaves or any(array is None or not _is_one_of(array, allowed) for array in arrays):
+            found = ", ".join(map(_described, leaves)) or "nothing"
+            raise TypeError(f"`{name}` must return {wanted} numbers or arrays; it returned {found}.")
+        return jax.tree.unflatten(jax.tree.structure(values), arrays)
+
+    return checked
+
+
+_FLOATING = (jnp.floating,)
+_REAL = (*_FLOATING, jnp.integer, jnp.bool_)
+
+
+def _is_one_of(array: Array, kinds: tuple[Any, ...]) -> bool:
+    return any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
+
+
+def as_returned(value: object) -> Array | None:
+    """What a function of the user's returned, as an array; None if it is neither number nor array."""
+    # To JAX a string may be the name of a type.
+    if isinstance(value, str) or not jax.tree_util.all_leaves([value]):
+        return None
+    try:
+        return jnp.asarray(value)
+    except _CONVERSION_ERRORS:
+        return None
+
+
+def _described(value: object) -> str:
+    array = as_returned(value)
+    return type(value).__name__ if array is None else f"{array.dtype} of shape {array.shape}"
 
 
 def check_fits(shape: tuple[int, ...], dtype: jnp.dtype, what: str, instead: str) -> None:

@@ -33,12 +33,13 @@ def compiled(
     `key` and `variant` tell apart what is built from the same functions. Methods and callable objects may change their
     state unseen, and are compiled at every call; `jax.jit` around them says that they will not.
     """
+    # The first function owns the programs, so that they and the data they hold go when it goes: they must not hold it.
+    owner = next((each for each in functions if each is not None), key)
     try:
-        references = [each for function in functions for each in _referred_to(function, seen=[])]
+        referred_to = (each for function in functions for each in _referred_to(function, seen=[]))
+        references = [each for each in referred_to if each is not owner]
     except _Unknown:
         return jax.jit(build(*functions))
-    # The first function owns the programs, so that they and the data they hold go when it goes.
-    owner = next((each for each in functions if each is not None), key)
     programs = _programs.setdefault(owner, {})
     others = tuple(each for each in functions if each is not owner)
     kept, program = programs.get((key, variant, others), (None, None))

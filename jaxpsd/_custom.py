@@ -7,25 +7,19 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._checks import with_note
+from jaxpsd._checks import check_function, returning_number, returning_numbers
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws, Structure, one_of
 from jaxpsd._form import Form
-from jaxpsd._kernels import BaseKernel, Tile, explained
+from jaxpsd._kernels import BaseKernel, Tile
 from jaxpsd._ksd import PairwiseDiscrepancy, SteinKernelForm
-from jaxpsd._operator import stein_operator
+from jaxpsd._operator import second_order
 from jaxpsd._score import NeedsFunction, working_bytes
 from jaxpsd._types import Block, PyTree, Scalar, Vector
-
-
-def _check_function(function: Any, name: str, what: str) -> None:
-    if not callable(function):
-        raise TypeError(f"`{name}` must be a function of {what}; got {type(function).__name__}.")
 
 
 @partial(register_dataclass, data_fields=[], meta_fields=["functions", "block_size"])
@@ -61,7 +55,7 @@ class SteinDiscrepancy(Discrepancy):
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_function(self.functions, "functions", "one position")
+        check_function(self.functions, "functions", "one position")
         self._check_common()
 
     @property
@@ -73,7 +67,7 @@ class SteinDiscrepancy(Discrepancy):
         return "A function or one of its first two derivatives is not finite at a draw, or too large to be squared."
 
     def _num_features(self, draws: Draws) -> int:
-        return _size(_explained(self.functions, "functions"), one_of(draws.positions))
+        return _size(returning_numbers(self.functions, "functions"), one_of(draws.positions))
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
         return _OperatedFunctions(draws.structure, self.block_size)
@@ -111,7 +105,7 @@ class FeatureDiscrepancy(Discrepancy):
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_function(self.features_of, "features_of", "one position and its score")
+        check_function(self.features_of, "features_of", "one position and its score")
         self._check_common()
 
     @property
@@ -124,7 +118,7 @@ class FeatureDiscrepancy(Discrepancy):
 
     def _num_features(self, draws: Draws) -> int:
         one = one_of(draws.positions)
-        return _size(_explained(self.features_of, "features_of"), one, one)
+        return _size(returning_numbers(self.features_of, "features_of"), one, one)
 
     def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
         return _GivenFeatures(draws.structure, self.block_size)
@@ -160,7 +154,7 @@ class KernelDiscrepancy(PairwiseDiscrepancy):
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_function(self.stein_kernel, "stein_kernel", "two draws and their scores, (x, s, y, u)")
+        check_function(self.stein_kernel, "stein_kernel", "two draws and their scores, (x, s, y, u)")
         self._check_common()
 
     @property
@@ -202,8 +196,8 @@ class _OperatedFunctions(_OwnFeatures):
     """Features by the Stein operator."""
 
     def values(self, x: Vector, s: Vector) -> PyTree:
-        functions = _explained(self.function, "functions")
-        return stein_operator(lambda flat: functions(self.structure.unravel(flat)), s)(x)
+        functions = returning_numbers(self.function, "functions")
+        return second_order(lambda flat: functions(self.structure.unravel(flat)), x, s)
 
 
 @partial(register_dataclass, data_fields=[], meta_fields=["structure", "block_size"])
@@ -212,7 +206,7 @@ class _GivenFeatures(_OwnFeatures):
     """Features as the user computes them."""
 
     def values(self, x: Vector, s: Vector) -> PyTree:
-        return _explained(self.function, "features_of")(*map(self.structure.unravel, (x, s)))
+        return returning_numbers(self.function, "features_of")(*map(self.structure.unravel, (x, s)))
 
 
 @partial(register_dataclass, data_fields=[], meta_fields=["structure"])
@@ -226,23 +220,9 @@ class _GivenSteinKernel(NeedsFunction, BaseKernel):
         return jax.vmap(lambda x, s: jax.vmap(lambda y, u: self._of_pair(x, s, y, u))(y, u))(x, s)
 
     def _of_pair(self, *draws: Vector) -> Scalar:
-        value = explained(self.function, "stein_kernel")(*map(self.structure.unravel, draws))
+        value = returning_number(self.function, "stein_kernel")(*map(self.structure.unravel, draws))
         return value.astype(draws[0].dtype)
 
 
 def _size(function: Callable[..., Any], *arguments: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(function, *arguments)))
-
-
-def _explained(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Say in our words what is wrong with a function of one draw, at the moment it is traced."""
-
-    def checked(*arguments: PyTree) -> Any:
-        values = with_note(function, name)(*arguments)
-        leaves = jax.tree.leaves(values)
-        if not leaves or not all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves):
-            found = ", ".join(str(jnp.result_type(leaf)) for leaf in leaves) or "nothing"
-            raise TypeError(f"`{name}` must return floating-point numbers or arrays; it returned {found}.")
-        return values
-
-    return checked

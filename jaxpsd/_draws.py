@@ -66,19 +66,21 @@ class Draws:
         """Draws `start` … `stop` − 1 of each chain."""
 
         def cut(leaf: Array) -> Array:
-            chains = leaf.reshape(self.num_chains, -1, *leaf.shape[1:])
-            return chains[:, start:stop].reshape(-1, *leaf.shape[1:])
+            chains = leaf.reshape(self.num_chains, leaf.shape[0] // self.num_chains, *leaf.shape[1:])
+            some = chains[:, start:stop]
+            return some.reshape(some.shape[0] * some.shape[1], *leaf.shape[1:])
 
         return Draws(jax.tree.map(cut, self.positions), self.num_chains, self.labels)
 
     def like(self, samples: PyTree) -> PyTree:
         """These draws with the leading axes that the user's samples have."""
+        samples = positions_of(samples)
         if isinstance(samples, Draws):
             return self
 
         def shaped(flat: Array, given: ArrayLike) -> Array:
             before = np.shape(given)[: np.ndim(given) - flat.ndim]
-            return flat.reshape(*before, -1, *flat.shape[1:]) if before else flat
+            return flat.reshape(*before, flat.shape[0] // prod(before), *flat.shape[1:]) if before else flat
 
         return jax.tree.map(shaped, self.positions, samples)
 
@@ -104,6 +106,14 @@ class Draws:
             return f"draw {index}"
         chain, within = divmod(index, self.num_draws // self.num_chains)
         return f"draw {within} of chain {chain}"
+
+
+def positions_of(samples: PyTree) -> PyTree:
+    """The positions in the state of a sampler, such as those of BlackJAX; anything else as it is."""
+    for field in ("position", "particles"):
+        if isinstance(samples, tuple) and field in getattr(samples, "_fields", ()):
+            return getattr(samples, field)
+    return samples
 
 
 def names_of(positions: PyTree, labels: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -141,7 +151,7 @@ def one_of(positions: PyTree) -> PyTree:
 
 def ravel(positions: PyTree) -> Float[Array, "draws dim"]:
     """Lay the coordinates of each draw side by side."""
-    leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(positions)]
+    leaves = [leaf.reshape(leaf.shape[0], _size(leaf)) for leaf in jax.tree.leaves(positions)]
     return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=1)
 
 

@@ -244,6 +244,12 @@ def not_negative(total: Float[Array, "..."], diagonal: Scalar) -> Float[Array, "
     return jnp.where(total < -_NOT_ROUNDING * jnp.abs(diagonal), jnp.nan, jnp.maximum(total, 0))
 
 
+def safe_root(v: Scalar) -> Scalar:
+    """√v, with a derivative of zero at zero."""
+    is_zero = v <= 0
+    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, v)))
+
+
 def equal_weights(x: Block) -> Float[Array, " draws"]:
     """1/n for every draw."""
     return jnp.full(len(x), 1 / num_draws(x), x.dtype)

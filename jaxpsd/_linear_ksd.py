@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 
-import jax.numpy as jnp
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 
-from jaxpsd._form import mean_over_pairs
+from jaxpsd._form import mean_over_pairs, safe_root
 from jaxpsd._ksd import KSD
 from jaxpsd._score import run
 from jaxpsd._types import PyTree, Scalar, Target
@@ -51,7 +50,7 @@ class LinearKSD(KSD):
         """Root of the mean over successive pairs; zero where that is negative, as it may be. Equal weights only."""
         if weights is not None:
             raise ValueError("LinearKSD has no weights; use KSD.")
-        return jnp.sqrt(jnp.maximum(self.u_statistic(target, samples, chains=chains), 0))
+        return safe_root(self.u_statistic(target, samples, chains=chains))
 
     def v_statistic(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None

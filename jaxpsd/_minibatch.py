@@ -6,19 +6,30 @@ still have mean zero under the target, and discrepancies, tests and moments hold
 
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._blocks import block_length, map_over_blocks
-from jaxpsd._checks import check_key, check_positive_integer, check_samples, positions_of, with_note
+from jaxpsd._checks import (
+    as_arrays,
+    check_fits,
+    check_function,
+    check_key,
+    check_positive_integer,
+    check_samples,
+    returning_number,
+)
 from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws
-from jaxpsd._score import check_finite_draws
+from jaxpsd._score import check_finite_draws, guarded_score
+from jaxpsd._shards import beside
 from jaxpsd._types import LogDensityFn, PyTree
+
+# Arrays of the size of a batch that there are at a time, with what is computed from it and kept for its derivative.
+_LIVE_BATCHES = 8
 
 
 def minibatch_score(
@@ -77,20 +88,28 @@ def minibatch_score(
     False
     """
     check_key(rng_key)
+    check_function(log_prior, "log_prior", "one position")
+    check_function(log_likelihood, "log_likelihood", "one position and a batch of observations")
     batch_size = check_positive_integer(batch_size, "batch_size")
     draws = check_samples(samples, chains=chains)
+    data = as_arrays(data, "data")
     leaves = jax.tree.leaves(data)
-    if not leaves or any(np.ndim(leaf) == 0 for leaf in leaves) or len({np.shape(leaf)[0] for leaf in leaves}) > 1:
+    if len({leaf.shape[:1] for leaf in leaves}) != 1 or leaves[0].ndim == 0:
         raise ValueError("`data` must be arrays whose first axis is that of the observations.")
-    num_observations = np.shape(leaves[0])[0]
-    data = jax.tree.map(jnp.asarray, data)
+    num_observations = len(leaves[0])
+    if num_observations == 0:
+        raise ValueError("`data` holds no observations.")
 
-    observation = sum(leaf.itemsize * max(1, leaf.size // num_observations) for leaf in jax.tree.leaves(data))
-    sizes = _Sizes(num_observations, batch_size, block_length(draws.num_draws, 8 * batch_size * observation))
+    observation = sum(leaf.itemsize * max(1, leaf.size // num_observations) for leaf in leaves)
+    numbers = ceil(observation / draws.dtype.itemsize)
+    what = "A mini-batch, and what is computed from it,"
+    check_fits((_LIVE_BATCHES, batch_size, numbers), draws.dtype, what, "Lower `batch_size`.")
+    length = block_length(draws.num_draws, _LIVE_BATCHES * batch_size * observation)
+    sizes = _Sizes(num_observations, batch_size, length)
     program = compiled(partial(_build, sizes), (_build, sizes), log_prior, log_likelihood)
-    scores = program(rng_key, data, draws.positions)
+    scores = program(*beside(draws.positions, (rng_key, data)), draws.positions)
     check_finite_draws(draws, scores)
-    return Draws(scores, draws.num_chains, draws.labels).like(positions_of(samples))
+    return Draws(scores, draws.num_chains, draws.labels).like(samples)
 
 
 class _Sizes(NamedTuple):
@@ -102,14 +121,14 @@ class _Sizes(NamedTuple):
 def _build(
     sizes: _Sizes, log_prior: LogDensityFn, log_likelihood: Callable[[PyTree, PyTree], Any]
 ) -> Callable[..., PyTree]:
-    log_prior, log_likelihood = with_note(log_prior, "log_prior"), with_note(log_likelihood, "log_likelihood")
+    prior, likelihood = returning_number(log_prior, "log_prior"), returning_number(log_likelihood, "log_likelihood")
 
     def program(rng_key: PRNGKeyArray, data: PyTree, positions: PyTree) -> PyTree:
         def score(key: PRNGKeyArray, position: PyTree) -> PyTree:
             chosen = jax.random.randint(key, (sizes.batch_size,), 0, sizes.num_observations)
             batch = jax.tree.map(lambda leaf: leaf[chosen], data)
             factor = sizes.num_observations / sizes.batch_size
-            return jax.grad(lambda at: log_prior(at) + factor * log_likelihood(at, batch))(position)
+            return guarded_score(lambda at: prior(at) + factor * likelihood(at, batch))(position)
 
         keys = jax.random.split(rng_key, jax.tree.leaves(positions)[0].shape[0])
         return map_over_blocks(lambda block: jax.vmap(score)(*block), (keys, positions), sizes.block_length)

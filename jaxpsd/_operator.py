@@ -8,11 +8,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxpsd._blocks import einsum
-from jaxpsd._score import as_logdensity
-from jaxpsd._types import LogDensityFn, PyTree
+from jaxpsd._checks import as_floats, check_function, is_concrete, returning_numbers
+from jaxpsd._draws import Draws
+from jaxpsd._score import as_logdensity, guarded_score
+from jaxpsd._types import LogDensityFn, PyTree, Scalar, Vector
 
 
 def stein_operator(
@@ -58,29 +61,39 @@ def stein_operator(
     >>> jax.vmap(lambda x, s: jaxpsd.stein_operator(jnp.sum, s)(x))(x, s)
     Array([-2., -2., -2., -2.], dtype=float32)
     """
-    if not callable(fn):
-        raise TypeError(f"`fn` must be a function of one position; got {type(fn).__name__}.")
-    if order not in (1, 2) or isinstance(order, bool):
+    check_function(fn, "fn", "one position")
+    if not isinstance(order, int | np.integer) or isinstance(order, bool) or order not in (1, 2):
         raise ValueError(f"`order` must be 2 (functions) or 1 (vector fields); got {order!r}.")
-    logdensity = as_logdensity(target) if callable(target) else None
+    checked_fn = returning_numbers(fn, "fn")
+    score = guarded_score(as_logdensity(target)) if callable(target) else None
 
     def operated(position: PyTree) -> Any:
-        position = jax.tree.map(jnp.asarray, position)
-        for leaf in jax.tree.leaves(position):
-            if not jnp.issubdtype(leaf.dtype, jnp.floating):
-                raise TypeError(f"The position must be floating point; got {leaf.dtype}.")
+        position = as_floats(position, "position")
         x, unravel = ravel_pytree(position)
-        if logdensity is not None:
-            s, _ = ravel_pytree(jax.grad(logdensity)(position))
-        else:
-            s = _score_at(target, position)
-        flat_fn = lambda flat: fn(unravel(flat))  # noqa: E731
-        return _second_order(flat_fn, x, s) if order == 2 else _first_order(flat_fn, x, s, position)
+        if len(x) == 0:
+            raise ValueError(f"`position` is empty: {position!r} holds no numbers.")
+        _check_finite(x, position, "`position`")
+        s = _score_at(target, position) if score is None else ravel_pytree(score(position))[0]
+        _check_finite(s, position, "The score ∇log p", " Is the position outside the support?")
+
+        def flat_fn(flat: Vector) -> Any:
+            value = checked_fn(unravel(flat))
+            return value if order == 2 else _field(value, position)
+
+        return second_order(flat_fn, x, s) if order == 2 else first_order(flat_fn, x, s)
 
     return operated
 
 
-def _score_at(score: PyTree, position: PyTree) -> jax.Array:
+def _check_finite(values: Vector, position: PyTree, what: str, remedy: str = "") -> None:
+    if is_concrete(values) and not np.isfinite(values).all():
+        at = int(np.argmin(np.isfinite(values)))
+        coordinate = Draws(jax.tree.map(lambda leaf: leaf[None], position)).coordinate(at)
+        raise ValueError(f"{what} is not finite at {coordinate}: {values[at]}.{remedy}")
+
+
+def _score_at(score: PyTree, position: PyTree) -> Vector:
+    score = as_floats(score, "target")
     shapes = [jax.tree.map(jnp.shape, tree) for tree in (score, position)]
     if shapes[0] != shapes[1]:
         raise ValueError(
@@ -90,8 +103,23 @@ def _score_at(score: PyTree, position: PyTree) -> jax.Array:
     return ravel_pytree(score)[0]
 
 
-def _second_order(fn: Callable[[jax.Array], Any], x: jax.Array, s: jax.Array) -> Any:
-    def along(direction: jax.Array) -> Callable[[jax.Array], Any]:
+def _field(value: PyTree, position: PyTree) -> Vector:
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (value, position)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"A vector field must have the structure of the position, {shapes[1]}; it returned {shapes[0]}. "
+            "Functions, scalar- or vector-valued, take `order=2`."
+        )
+    return ravel_pytree(value)[0]
+
+
+# --- the operators on functions of coordinates, with nothing checked ---------------------------------------
+
+
+def second_order(fn: Callable[[Vector], Any], x: Vector, s: Vector) -> Any:
+    """Δf(x) + ∇f(x)·s, for every entry of what the function returns."""
+
+    def along(direction: Vector) -> Callable[[Scalar], Any]:
         return lambda t: fn(x + t * direction)
 
     zero = jnp.zeros((), x.dtype)
@@ -101,15 +129,6 @@ def _second_order(fn: Callable[[jax.Array], Any], x: jax.Array, s: jax.Array) ->
     return jax.tree.map(lambda c, d: c.sum(0) + d, curvature, drift)
 
 
-def _first_order(fn: Callable[[jax.Array], Any], x: jax.Array, s: jax.Array, position: PyTree) -> jax.Array:
-    def field(flat: jax.Array) -> jax.Array:
-        value = fn(flat)
-        shapes = [jax.tree.map(jnp.shape, tree) for tree in (value, position)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                f"A vector field must have the structure of the position, {shapes[1]}; it returned {shapes[0]}. "
-                "Functions, scalar- or vector-valued, take `order=2`."
-            )
-        return ravel_pytree(value)[0]
-
+def first_order(field: Callable[[Vector], Vector], x: Vector, s: Vector) -> Scalar:
+    """∇·g(x) + g(x)·s."""
     return jnp.trace(jax.jacfwd(field)(x)) + einsum("i,i->", field(x), s)

@@ -92,7 +92,7 @@ class PSD(Discrepancy):
             )
         check_choice(self.norm, ("l2", "l1"), "norm")
         check_choice(self.form, ("auto", "primal", "dual"), "form")
-        if not isinstance(self.interactions, bool | np.bool):
+        if not isinstance(self.interactions, bool | np.bool_):
             raise TypeError(f"`interactions` must be True or False; got {self.interactions!r}.")
         object.__setattr__(self, "interactions", bool(self.interactions))
         self._check_common()

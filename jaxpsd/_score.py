@@ -18,10 +18,10 @@ from jax.extend import core
 from jax.tree_util import Partial
 
 from jaxpsd._blocks import block_length, map_over_blocks
-from jaxpsd._checks import check_finite, check_samples, check_scores, positions_of
+from jaxpsd._checks import as_returned, check_finite, check_function, check_samples, check_scores
 from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws, one_of, ravel
-from jaxpsd._shards import Everywhere, at_hand, shards_of
+from jaxpsd._shards import Everywhere, at_hand, beside, shards_of
 from jaxpsd._types import Block, LogDensityFn, PyTree, Target
 
 Scorer = Callable[[PyTree], tuple[Block, Block]]
@@ -89,12 +89,11 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
     Array([[-1. ,  2. ],
            [-0.5, -0. ]], dtype=float32)
     """
-    if not callable(logdensity_fn):
-        raise TypeError(f"`logdensity_fn` must be a function; got {type(logdensity_fn).__name__}.")
+    check_function(logdensity_fn, "logdensity_fn", "one position")
     draws = check_samples(samples, chains=chains)
     scores = scores_of(check_target(logdensity_fn, samples, draws), draws)
     check_finite_draws(draws, scores)
-    return Draws(scores, draws.num_chains, draws.labels).like(positions_of(samples))
+    return Draws(scores, draws.num_chains, draws.labels).like(samples)
 
 
 def _scores(scorer: "_AutodiffScorer", arrays: PyTree) -> PyTree:
@@ -106,7 +105,7 @@ class _AutodiffScorer:
 
     def __init__(self, logdensity: Callable[..., Any], positions: PyTree):
         try:
-            jaxpr = jax.make_jaxpr(_guarded_score(as_logdensity(logdensity)))(one_of(positions))
+            jaxpr = jax.make_jaxpr(guarded_score(as_logdensity(logdensity)))(one_of(positions))
         except ValueError as error:
             if "everse-mode" in str(error):
                 error.add_note("jaxpsd: pass scores from `jax.jacfwd` instead of the log-density.")
@@ -124,7 +123,7 @@ class _AutodiffScorer:
         return ravel(positions), ravel(self.scores(positions))
 
 
-def _guarded_score(logdensity: Callable[..., Any]) -> Callable[..., PyTree]:
+def guarded_score(logdensity: Callable[..., Any]) -> Callable[..., PyTree]:
     """∇log p; NaN outside the support, where a gradient may well be finite."""
 
     def score(position: PyTree) -> PyTree:
@@ -155,20 +154,16 @@ def as_logdensity(logdensity: Callable[..., Any]) -> Callable[..., Any]:
             shapes = jax.tree.map(jnp.shape, position)
             error.add_note(f"jaxpsd: the log-density was called with one position, of shape {shapes}.")
             raise
-        leaves = jax.tree.leaves(value)
-        if len(leaves) != 1 or leaves[0] is not value:
-            found = type(value).__name__
-        else:
-            found = None if jnp.shape(value) == () else f"shape {jnp.shape(value)}"
-        if found is not None:
+        array = as_returned(value)
+        if array is None or array.shape != ():
+            found = type(value).__name__ if array is None else f"shape {array.shape}"
             raise TypeError(
                 f"The log-density must return a scalar for one position; it returned {found}. "
                 "It is called with one draw at a time; if it returns one term a coordinate, sum them."
             )
-        value = jnp.asarray(value)
-        if not jnp.issubdtype(value.dtype, jnp.floating):
-            raise TypeError(f"The log-density must return a floating-point number; it returned {value.dtype}.")
-        return value
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise TypeError(f"The log-density must return a floating-point number; it returned {array.dtype}.")
+        return array
 
     return checked
 
@@ -266,6 +261,7 @@ def _run(
     else:
         logdensity, arguments, arrays = None, None, (draws.positions, target)
     program = compiled(partial(_build, kernel, everywhere), kernel, logdensity, function, variant=everywhere)
+    arguments, args = beside(draws.positions, (arguments, args))
     return program(arguments, arrays, *args)
 
 

@@ -7,6 +7,7 @@ program that does not, there is one share, and they do nothing.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
 from jaxpsd._types import PyTree
@@ -126,13 +128,17 @@ def spread(samples: PyTree) -> PyTree:
     sharding = NamedSharding(Mesh(devices[:, None], (_AXIS, _COPIES)), SHARED)
     here = len(jax.local_devices())
 
-    def put(leaf: Array) -> Array:
-        if np.ndim(leaf) == 0 or np.shape(leaf)[0] % here:
+    def put(leaf: ArrayLike) -> Array:
+        array = leaf if isinstance(leaf, jax.Array) else np.asanyarray(leaf)
+        if isinstance(array, np.ma.MaskedArray) or not jnp.issubdtype(array.dtype, jnp.number):
+            found = f"{type(leaf).__name__} of {array.dtype}"
+            raise TypeError(f"`samples` must be arrays of numbers, none of them masked; got {found}.")
+        if array.ndim == 0 or array.shape[0] % here:
             raise ValueError(
                 f"The first axis of `samples` must be a multiple of the {here} devices of this process; got shape "
-                f"{np.shape(leaf)}. Leave out some chains or draws, or use fewer devices."
+                f"{array.shape}. Leave out some chains or draws, or use fewer devices."
             )
-        return jax.make_array_from_process_local_data(sharding, leaf)
+        return jax.make_array_from_process_local_data(sharding, array)
 
     return jax.tree.map(put, samples)
 
@@ -141,9 +147,14 @@ def flattened(leaves: Sequence[Array], leading: int) -> list[Array]:
     """Arrays with so many leading axes merged into one, of draws; where one is spread over devices, all are alike."""
     shards = next((found for leaf in leaves if (found := shards_of(leaf)) is not None), None)
     if shards is None:
-        return [leaf.reshape(-1, *leaf.shape[leading:]) for leaf in leaves] if leading > 1 else list(leaves)
+        together = beside(leaves[0], list(leaves))
+        return [_merge(leaf, leading) for leaf in together] if leading > 1 else together
     put = [shards.put(leaf) for leaf in leaves]
     return list(_merged(shards, leading)(put)) if leading > 1 else put
+
+
+def _merge(leaf: Array, leading: int) -> Array:
+    return leaf.reshape(prod(leaf.shape[:leading]), *leaf.shape[leading:])
 
 
 @lru_cache(maxsize=16)
@@ -151,7 +162,7 @@ def _merged(shards: Shards, leading: int) -> Callable[[list[Array]], list[Array]
     """Merge axes on every device, which leaves all draws where they are."""
 
     def merge(leaves: list[Array]) -> list[Array]:
-        return [leaf.reshape(-1, *leaf.shape[leading:]) for leaf in leaves]
+        return [_merge(leaf, leading) for leaf in leaves]
 
     return jax.jit(shards.keeping_draws(merge, (True,)))
 
@@ -160,15 +171,32 @@ def spread_like(positions: PyTree, values: PyTree) -> PyTree:
     """Values with an axis of draws, on the devices where the positions are."""
     shards, others = shards_of(positions), shards_of(values)
     if shards is None:
-        leaf = jax.tree.leaves(positions)[0]
-        is_elsewhere = not isinstance(leaf, Tracer) and any(
-            isinstance(value, jax.Array) and not isinstance(value, Tracer) and value.devices() != leaf.devices()
-            for value in jax.tree.leaves(values)
-        )
-        return jax.device_put(values, leaf.sharding) if is_elsewhere else values
+        return beside(positions, values)
     if shards == others:
         return values
     return jax.tree.map(shards.put, values)
+
+
+def beside(positions: PyTree, values: PyTree) -> PyTree:
+    """Values of any kind on the devices where the positions are, whole on each of them.
+
+    Programs take arguments from one set of devices only. What JAX may move by itself, it does.
+    """
+    leaf = jax.tree.leaves(positions)[0]
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
+        return values
+    devices, sharding = leaf.devices(), leaf.sharding
+
+    def is_elsewhere(value: object) -> bool:
+        if not isinstance(value, jax.Array) or isinstance(value, Tracer):
+            return False
+        return value.committed and value.devices() != devices
+
+    if not any(map(is_elsewhere, jax.tree.leaves(values))):
+        return values
+    if isinstance(sharding, NamedSharding):
+        sharding = NamedSharding(sharding.mesh, ALIKE)
+    return jax.tree.map(lambda value: jax.device_put(value, sharding) if is_elsewhere(value) else value, values)
 
 
 def at_hand(result: PyTree) -> PyTree:

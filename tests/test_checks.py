@@ -1,5 +1,7 @@
 """What users are told: each mistake has a message that says what to do."""
 
+from typing import Any, NamedTuple
+
 import hypothesis.extra.numpy as hnp
 import jax
 import jax.numpy as jnp
@@ -56,6 +58,74 @@ def test_the_chain_axis_can_be_insisted_on():
 def test_chains_are_a_matter_of_yes_or_no():
     with pytest.raises(ValueError, match="`chains` must be True, False or None"):
         PSD(logdensity, np.zeros((4, 5, 2)), chains=4)
+
+
+class Unreadable:
+    """An array of another library, that cannot be had as it is."""
+
+    shape, dtype, ndim = (4, 2), np.dtype(float), 2
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("call detach() first")
+
+
+def test_arrays_that_cannot_be_read():
+    with pytest.raises(TypeError, match=r"`samples` must be an array of floats; got Unreadable: call detach\(\) first"):
+        PSD(logdensity, Unreadable())
+    with pytest.raises(TypeError, match=r"`weights` must be real numbers; got Unreadable: call detach\(\) first"):
+        PSD(logdensity, np.ones((4, 2)), Unreadable())
+    x = jnp.ones((4, 2)) + 1
+    x.delete()
+    with pytest.raises(ValueError, match="`samples` has been deleted"):
+        PSD(logdensity, x)
+    with pytest.raises(ValueError, match="`target` has been deleted"):
+        PSD(x, np.ones((4, 2)))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (np.ma.masked_array([1.0, 2.0], [True, False]), TypeError, "`c` is a masked array"),
+        (np.array("a"), TypeError, "`c` must be real numbers; got an array of <U1"),
+        (np.array([object()]), TypeError, "`c` must be real numbers"),
+        (jax.random.key(0), TypeError, "`c` must be real numbers; got an array of key"),
+        (np.bool_(True), ValueError, "`c` must be a positive number"),
+        ({1.0}, ValueError, "`c` must be a positive number"),
+    ],
+)
+def test_parameters_that_are_no_positive_numbers(value, error, message):
+    with pytest.raises(error, match=message):
+        jaxpsd.IMQ(value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "message"),
+    [
+        ("labels", 3, TypeError, "`labels` must be strings, one for each coordinate, or None; got 3"),
+        ("labels", (1, 2), TypeError, "`labels` must be strings"),
+        ("labels", "ab", TypeError, "`labels` must be strings"),
+        ("labels", ("a",), ValueError, "2 coordinates and 1 labels"),
+        ("num_chains", True, ValueError, "`num_chains` must be an integer of at least 1; got True"),
+        ("num_chains", (2,), ValueError, "`num_chains` must be an integer of at least 1"),
+        ("num_chains", 3, ValueError, "4 draws, which are not 3 chains"),
+    ],
+)
+def test_draws_of_the_wrong_kind(field, value, error, message):
+    draws = jaxpsd.Draws(np.ones((4, 2)))
+    # The types of fields are checked when they are made, but in the tests only.
+    object.__setattr__(draws, field, value)
+    with pytest.raises(error, match=message):
+        PSD(logdensity, draws)
+
+
+def test_leaves_without_coordinates_change_nothing():
+    x = np.random.default_rng(0).normal(size=(2, 20, 2)).astype(np.float32)
+    tree = {"a": np.ones((2, 20, 0)), "b": x}
+    target = lambda p: logdensity(p["b"])  # noqa: E731
+    np.testing.assert_allclose(PSD(target, tree, chains=True), PSD(logdensity, x), rtol=1e-6)
+    scores = jaxpsd.score(target, tree, chains=True)
+    assert jax.tree.map(jnp.shape, scores) == {"a": (2, 20, 0), "b": (2, 20, 2)}
+    assert check_samples(tree, chains=True).between(0, 5).num_draws == 10
 
 
 def test_foreign_byte_order_is_read():
@@ -190,6 +260,10 @@ def test_integer_scores():
     [
         (lambda x: -(x**2), TypeError, r"must return a scalar .* returned shape \(2,\)"),
         (lambda x: None, TypeError, "returned NoneType"),
+        (lambda x: "a", TypeError, "returned str"),
+        (lambda x: object(), TypeError, "returned object"),
+        (lambda x: (part for part in x), TypeError, "returned generator"),
+        (lambda x: np.array(["a"]), TypeError, "returned ndarray"),
         (lambda x: (jnp.sum(x), {}), TypeError, "returned tuple"),
         (lambda x: jnp.argmax(x), TypeError, "must return a floating-point number; it returned int32"),
     ],
@@ -317,6 +391,15 @@ def test_any_array_gives_a_finite_number_or_a_clear_error(x, order):
     else:
         with pytest.raises(ValueError, match="not finite at draw"):
             psd(np.zeros_like(x), x)
+
+
+def test_draws_take_the_shape_of_positions_in_a_state():
+    class State(NamedTuple):
+        position: Any
+        step: Any
+
+    state = State({"a": np.ones((2, 3))}, np.zeros(2))
+    assert check_samples(state, chains=True).like(state)["a"].shape == (2, 3)
 
 
 def test_draws_know_their_chains_and_coordinates():

@@ -136,13 +136,14 @@ def test_no_tracer_outlives_its_trace():
             transform(lambda scale: jaxpsd.PSD(2)(lambda x: -scale * jnp.sum(x**4), X))(argument)
 
 
-def test_programs_and_their_data_go_with_the_function():
+@pytest.mark.parametrize("wrap", [lambda function: function, jax.jit], ids=["plain", "jitted"])
+def test_programs_and_their_data_go_with_the_function(wrap):
     class Data(np.ndarray):
         """An array that can be watched."""
 
     data = np.ones((100, 2)).view(Data)
     watch = weakref.ref(data)
-    target = lambda x: -jnp.sum((jnp.asarray(data) - x[None]) ** 2)  # noqa: E731
+    target = wrap(lambda x: -jnp.sum((jnp.asarray(data) - x[None]) ** 2))
     jaxpsd.PSD(2)(target, X)
     del target, data
     gc.collect()

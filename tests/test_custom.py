@@ -123,7 +123,19 @@ def test_what_is_wrong_with_them_is_said(normal_draws):
         jaxpsd.KernelDiscrepancy(3)
     with pytest.raises(TypeError, match="`features_of` must be a function of one position and its score"):
         jaxpsd.FeatureDiscrepancy("tau")
-    with pytest.raises(TypeError, match="must return one floating-point number for a pair"):
+    with pytest.raises(TypeError, match=r"must return one floating-point number .* returned float32 of shape \(3,\)"):
         jaxpsd.KernelDiscrepancy(lambda x, s, y, u: s)(s, x)
     with pytest.raises(TypeError, match="`features_of` must return floating-point"):
         jaxpsd.FeatureDiscrepancy(lambda x, s: 1)(s, x)
+
+
+@pytest.mark.parametrize(("value", "found"), [("a", "str"), (object(), "object"), (None, ""), (1j, "complex64")])
+@pytest.mark.parametrize(
+    "kind",
+    [jaxpsd.SteinDiscrepancy, jaxpsd.FeatureDiscrepancy, jaxpsd.KernelDiscrepancy],
+    ids=lambda kind: kind.__name__,
+)
+def test_what_is_no_number_is_refused(kind, value, found, normal_draws):
+    x, s = normal_draws
+    with pytest.raises(TypeError, match=f"must return .*floating-point number.* it returned {found}"):
+        kind(lambda *draws: value)(s, x)

@@ -29,6 +29,13 @@ def test_it_is_a_mean_over_successive_pairs_with_a_z_test(kernel, n):
     assert "deterministic" in repr(result)
 
 
+def test_the_derivative_is_zero_where_the_mean_is_negative(normal_draws):
+    x, _ = normal_draws
+    linear = jaxpsd.LinearKSD(lambda x, y: -(jnp.sum(x * y) ** 2))
+    value, gradient = jax.value_and_grad(lambda scale: linear(-scale * x, x))(1.0)
+    assert value == gradient == 0
+
+
 def test_dependent_chains_are_refused(chain):
     x = chain(0.8, (2, 300, 2))
     with pytest.raises(ValueError, match="takes pairs of successive draws as independent"):

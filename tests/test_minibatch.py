@@ -75,10 +75,66 @@ def test_the_test_keeps_its_level_and_finds_errors():
     assert bool(jaxpsd.gof_test(KEY, psd, scores(KEY, wrong), wrong).reject)
 
 
+def test_everything_may_lie_on_a_device_of_its_own():
+    samples = posterior(KEY, 5)
+    key, data, x = (jax.device_put(each, jax.devices()[k]) for k, each in enumerate((KEY, DATA, samples), 1))
+    found = jaxpsd.minibatch_score(key, log_prior, log_likelihood, data, x, batch_size=50)
+    np.testing.assert_allclose(found, scores(KEY, samples), rtol=1e-6)
+    assert found.devices() == x.devices()
+
+
+def test_draws_outside_the_support_are_noticed_by_the_value():
+    inside = lambda mu: jnp.where(mu[0] > 0, -jnp.sum(mu), -jnp.inf)  # noqa: E731
+    samples = jnp.array([[1.0, 1.0], [-1.0, 1.0]])
+    with pytest.raises(ValueError, match=r"score .* not finite at draw 1, coordinate 0"):
+        jaxpsd.minibatch_score(KEY, inside, log_likelihood, DATA, samples, batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (lambda mu: None, "NoneType"),
+        (lambda mu: "a", "str"),
+        (lambda mu: (mu[0], mu[1]), "tuple"),
+        (lambda mu: mu, r"float32 of shape \(2,\)"),
+        (lambda mu: mu[0] * 1j, "complex64"),
+        (lambda mu: 1, "int32"),
+    ],
+)
+def test_what_functions_must_return_is_said(value, found):
+    samples = posterior(KEY, 5)
+    expected = f"must return one floating-point number for one draw or pair of draws; it returned {found}"
+    with pytest.raises(TypeError, match=f"`log_prior` {expected}"):
+        jaxpsd.minibatch_score(KEY, value, log_likelihood, DATA, samples, batch_size=2)
+    with pytest.raises(TypeError, match=f"`log_likelihood` {expected}"):
+        jaxpsd.minibatch_score(KEY, log_prior, lambda mu, batch: value(mu), DATA, samples, batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (np.ones((0, 2)), ValueError, "`data` holds no observations"),
+        ({}, ValueError, "first axis is that of the observations"),
+        ({"y": np.array(["a", "b"])}, TypeError, r"`data\['y'\]` must be an array of numbers; got an array of <U1"),
+        (np.array([object()]), TypeError, "got an array of object"),
+        (np.ma.masked_array(np.ones(3), [0, 1, 0]), TypeError, "`data` is a masked array"),
+    ],
+)
+def test_data_that_are_none(data, error, message):
+    with pytest.raises(error, match=message):
+        jaxpsd.minibatch_score(KEY, log_prior, log_likelihood, data, posterior(KEY, 5), batch_size=2)
+
+
 def test_mistakes_are_named():
     samples = posterior(KEY, 5)
     with pytest.raises(ValueError, match="batch_size"):
         scores(KEY, samples, 0)
+    with pytest.raises(ValueError, match=r"mini-batch, and what is computed from it, would be .* Lower `batch_size`"):
+        scores(KEY, samples, 10**12)
+    with pytest.raises(TypeError, match="`log_prior` must be a function of one position; got ndarray"):
+        jaxpsd.minibatch_score(KEY, np.ones(2), log_likelihood, DATA, samples, batch_size=2)
+    with pytest.raises(TypeError, match="`log_likelihood` must be a function of one position and a batch"):
+        jaxpsd.minibatch_score(KEY, log_prior, None, DATA, samples, batch_size=2)
     with pytest.raises(ValueError, match="data"):
         jaxpsd.minibatch_score(KEY, log_prior, log_likelihood, jnp.float32(1), samples, batch_size=2)
     with pytest.raises(ValueError, match="data"):

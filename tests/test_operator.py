@@ -63,9 +63,64 @@ def test_the_mean_under_the_target_is_zero(order):
     assert abs(weights @ values / weights.sum()) < 1e-10
 
 
+@pytest.mark.parametrize(
+    ("fn", "found"),
+    [
+        (lambda x: None, "nothing"),
+        (lambda x: (), "nothing"),
+        (lambda x: 1, r"int64 of shape \(\)"),
+        (jnp.argmax, "int64"),
+        (lambda x: x > 0, r"bool of shape \(3,\)"),
+        (lambda x: x + 1j, "complex128"),
+        (lambda x: "a", "str"),
+        (lambda x: {"a": x, "b": object()}, r"float64 of shape \(3,\), object"),
+    ],
+)
+@pytest.mark.parametrize("order", [1, 2])
+def test_what_functions_must_return_is_said(order, fn, found):
+    with pytest.raises(TypeError, match=f"`fn` must return floating-point numbers or arrays; it returned {found}"):
+        jaxpsd.stein_operator(fn, logdensity, order=order)(POSITION)
+
+
+@pytest.mark.parametrize(
+    ("fn", "error"),
+    [
+        (lambda: 1.0, TypeError),
+        (lambda x: x[0] if x[0] > 0 else x[1], jax.errors.TracerBoolConversionError),
+        (lambda x: np.asarray(x), jax.errors.TracerArrayConversionError),
+        (lambda x: {}["missing"], KeyError),
+    ],
+)
+def test_functions_that_fail_are_told_what_they_were_called_with(fn, error):
+    with pytest.raises(error) as caught:
+        jaxpsd.stein_operator(fn, logdensity)(POSITION)
+    assert "`fn` was called for one draw or pair of draws, of shape (3,)" in "".join(caught.value.__notes__)
+
+
+def test_what_is_not_finite_is_named():
+    bad = np.array([0.3, np.nan, 0.7])
+    with pytest.raises(ValueError, match="`position` is not finite at coordinate 1: nan"):
+        jaxpsd.stein_operator(jnp.sum, POSITION)(bad)
+    with pytest.raises(ValueError, match="The score ∇log p is not finite at coordinate 1: nan"):
+        jaxpsd.stein_operator(jnp.sum, bad)(POSITION)
+    inside = lambda p: jnp.where(p["a"] > 0, -p["a"], -jnp.inf)  # noqa: E731
+    operated = jaxpsd.stein_operator(lambda p: p["a"], inside)
+    with pytest.raises(ValueError, match=r"not finite at `a`: nan\. Is the position outside the support\?"):
+        operated({"a": -1.0})
+    assert jnp.isnan(jax.jit(operated)({"a": -1.0}))
+
+
 def test_mistakes_are_explained():
-    with pytest.raises(ValueError, match="must be 2"):
-        jaxpsd.stein_operator(jnp.sum, logdensity, order=3)
+    for order in (3, np.array([1, 2]), True, "2"):
+        with pytest.raises(ValueError, match="must be 2"):
+            jaxpsd.stein_operator(jnp.sum, logdensity, order=order)
+    for empty in ({}, np.zeros(0)):
+        with pytest.raises(ValueError, match="`position` is empty"):
+            jaxpsd.stein_operator(jnp.sum, logdensity)(empty)
+    with pytest.raises(TypeError, match="`position` must be an array of floats; got str"):
+        jaxpsd.stein_operator(jnp.sum, logdensity)("ab")
+    with pytest.raises(TypeError, match="`target` must be floating point; got complex128"):
+        jaxpsd.stein_operator(jnp.sum, POSITION + 1j)(POSITION)
     with pytest.raises(TypeError, match="function of one position"):
         jaxpsd.stein_operator(3.0, logdensity)
     with pytest.raises(ValueError, match="structure of the position"):

@@ -46,7 +46,7 @@ def test_a_jitted_log_density_is_a_log_density():
 
 
 def test_only_functions_are_scored():
-    with pytest.raises(TypeError, match="`logdensity_fn` must be a function; got Array"):
+    with pytest.raises(TypeError, match="`logdensity_fn` must be a function of one position; got Array"):
         jaxpsd.score(jnp.ones((3, 2)), jnp.ones((3, 2)))
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.tree_util import Partial
 
 import jaxpsd
 from jaxpsd._bootstrap import Wanted, bootstrap
@@ -152,6 +153,46 @@ def test_scores_may_come_from_anywhere(draws):
     np.testing.assert_allclose(psd(scores, spread(draws)), expected, rtol=1e-5)
     np.testing.assert_allclose(psd(np.asarray(scores), spread(draws)), expected, rtol=1e-5)
     np.testing.assert_allclose(psd(spread(scores), draws), expected, rtol=1e-5)
+
+
+def on(device, value):
+    return jax.device_put(jnp.asarray(value), jax.devices()[device])
+
+
+@pytest.mark.filterwarnings("ignore::jaxpsd.DependentDrawsWarning")
+@pytest.mark.parametrize("place", [lambda x: on(3, x), spread], ids=["one", "many"])
+def test_all_that_goes_with_draws_may_lie_anywhere(draws, place):
+    psd = jaxpsd.PSD(2, penalty=on(1, [1.0, 2.0]), transform=jaxpsd.Affine(on(2, np.zeros(DIM)), on(4, np.ones(DIM))))
+    here = jaxpsd.PSD(2, penalty=[1.0, 2.0], transform=jaxpsd.Affine(np.zeros(DIM), np.ones(DIM)))
+    target = Partial(lambda loc, x: -0.5 * jnp.sum((x - loc) ** 2), on(5, 0.2))
+    options = {"method": "rademacher", "num_replicates": 39}
+    found = jaxpsd.gof_test(on(6, KEY), psd, target, place(draws), **options)
+    expected = jaxpsd.gof_test(KEY, here, logdensity, draws, **options)
+    np.testing.assert_allclose(found.replicates, expected.replicates, rtol=2e-4, atol=1e-6)
+    fssd = jaxpsd.FSSD(on(1, draws[:3]), on(2, 1.0))
+    np.testing.assert_allclose(fssd(target, place(draws)), jaxpsd.FSSD(draws[:3], 1.0)(logdensity, draws), rtol=1e-5)
+
+
+def test_leaves_of_one_tree_may_lie_on_devices_of_their_own(draws):
+    tree = {"a": on(1, draws[:, 0]), "b": on(2, draws[:, 1:])}
+    target = lambda p: logdensity(jnp.append(p["a"], p["b"]))  # noqa: E731
+    np.testing.assert_allclose(jaxpsd.PSD(2)(target, tree), jaxpsd.PSD(2)(logdensity, draws), rtol=1e-5)
+    scores = jaxpsd.score(target, tree)
+    assert all(leaf.devices() == tree["a"].devices() for leaf in jax.tree.leaves(scores))
+
+
+@pytest.mark.parametrize(
+    ("samples", "found"),
+    [
+        (np.array([["a", "b"]] * 8), "ndarray of <U1"),
+        (np.array([[object()]] * 8), "ndarray of object"),
+        (np.ma.masked_array(np.ones((8, 2)), False), "MaskedArray of float64"),
+    ],
+    ids=["words", "objects", "masked"],
+)
+def test_only_numbers_are_spread(samples, found):
+    with pytest.raises(TypeError, match=f"`samples` must be arrays of numbers, none of them masked; got {found}"):
+        jaxpsd.spread(samples)
 
 
 @pytest.mark.filterwarnings("ignore::jaxpsd.DependentDrawsWarning")

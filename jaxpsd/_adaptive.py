@@ -18,7 +18,7 @@ from jaxpsd._draws import Draws
 from jaxpsd._gof import GofResult, resampled, result_of, scored_in_advance
 from jaxpsd._monomials import num_monomials
 from jaxpsd._psd import PSD, replicate_bytes
-from jaxpsd._settings import METHODS, Settings, check_several, check_weights_suit, labels_of
+from jaxpsd._settings import BOOTSTRAPS, Settings, check_several, check_weights_suit, labels_of
 from jaxpsd._transform import Rule, Transform, fit_to_target
 from jaxpsd._types import PyTree, Target
 
@@ -88,7 +88,7 @@ def adaptive_test(
     {'V of order 1': False, 'V of order 4': True, 'maximum of order 2': False}
     """
     check_key(rng_key)
-    check_choice(method, METHODS[:-1], "method")
+    check_choice(method, BOOTSTRAPS, "method")
     settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
     settings.check_attainable()
     check_weights_suit(method, weights)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import islice
-from math import lcm
+from math import lcm, prod
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile
@@ -21,10 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxpsd._checks import check_positive_integer
+from jaxpsd._checks import check_positive_integer, is_concrete, shapes_of
 from jaxpsd._gof import GofResult
 from jaxpsd._score import score
-from jaxpsd._signs import WORD
 from jaxpsd._stream import Stream, StreamState, is_one_stream
 from jaxpsd._types import LogDensityFn, PyTree, Scalar, Target
 
@@ -94,16 +93,19 @@ def stream_over(
     """
     if not isinstance(stream, Stream):
         raise TypeError(f"`stream` must come from `jaxpsd.stream`; got {type(stream).__name__}.")
+    if not isinstance(checkpoint_every, int | float | np.number) or not checkpoint_every >= 0:
+        raise ValueError(f"`checkpoint_every` must be seconds, 0 or more; got {checkpoint_every!r}.")
+    path = None if checkpoint is None else _path_of(checkpoint, "checkpoint")
+    _check_not_traced(rng_key, target)
     source = _source_of(target, source, chunk_length, chains)
-    path = None if checkpoint is None else Path(checkpoint)
     first = next(iter(source.batches(0)), None)
     if first is None:
         raise ValueError("`source` holds no draws.")
     position = jax.tree.map(lambda leaf: leaf[0], first.samples)
     reached, about = _Reached(stream.init(rng_key, position), 0), {}
+    # Inside `jit` a state is traced also where all that is given is known.
+    _check_not_traced(reached.state)
     if path is not None:
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"There is no folder {path.parent} for the checkpoint.")
         about = {**source.description, "content": _fingerprint(target, first, source.last())}
         if path.exists():
             reached = _resumed(path, reached.state, about)
@@ -115,12 +117,12 @@ def stream_over(
     # Here, so that importing the library does not wait for it.
     from tqdm import tqdm
 
-    seen, saved = _num_draws(reached.state), time.monotonic()
+    seen, saved = reached.state.count.number, time.monotonic()
     with tqdm(total=source.num_draws, initial=seen, unit=" draws", unit_scale=True, disable=not progress) as bar:
         try:
             for batch in _read_ahead(source.batches(reached.batches)):
                 state = reached.state
-                if batch.starts_chain and (start := _num_draws(state)):
+                if batch.starts_chain and (start := state.count.number):
                     position = jax.tree.map(lambda leaf: leaf[0], batch.samples)
                     state = stream.merge(state, stream.init(rng_key, position, start=start))
                 scores = target if batch.scores is None else batch.scores
@@ -179,7 +181,8 @@ def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
     >>> bool(jnp.isclose(result(state), jaxpsd.PSD(2)(-x, x)))
     True
     """
-    _save(state, Path(path), {})
+    _check_state(state, "state")
+    _save(state, _path_of(path, "path"), {})
 
 
 def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
@@ -199,10 +202,37 @@ def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
     ...     print(str(error).partition(" is ")[2])
     the state of another stream: other replicates, features or precision.
     """
-    return _load(Path(path), like)[0]
+    _check_state(like, "like")
+    path = _path_of(path, "path")
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    return _load(path, like)[0]
+
+
+def _check_state(state: StreamState, name: str) -> None:
+    if not isinstance(state, StreamState):
+        raise TypeError(f"`{name}` must be the state of a stream, from its `init`; got {type(state).__name__}.")
+    _check_not_traced(state)
+
+
+def _check_not_traced(*trees: PyTree) -> None:
+    if not is_concrete(*trees):
+        raise ValueError("What reads or writes files cannot be traced: call it outside of `jit`, `vmap` and `grad`.")
 
 
 # --- files ------------------------------------------------------------------------------------------------
+
+
+def _path_of(given: str | os.PathLike[str], name: str) -> Path:
+    """Where a file is or can be."""
+    if not isinstance(given, str | os.PathLike):
+        raise TypeError(f"`{name}` must be the path of a file; got {type(given).__name__}.")
+    path = Path(given)
+    if path.is_dir():
+        raise ValueError(f"`{name}` must be the path of a file; {path} is a folder.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} for `{name}`.")
+    return path
 
 
 def _save(state: StreamState, path: Path, about: dict[str, Any]) -> None:
@@ -245,10 +275,6 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _num_draws(state: StreamState) -> int:
-    return int(state.count.word) * WORD + int(state.count.bit)
-
-
 # --- sources ----------------------------------------------------------------------------------------------
 
 
@@ -280,24 +306,32 @@ class _Source(NamedTuple):
 def _source_of(target: Target | None, source: PyTree, chunk_length: int | None, chains: bool | None) -> _Source:
     if not isinstance(source, Mapping | list | tuple) and not hasattr(source, "shape"):
         return _from_iterable(target, source)
+    _check_not_traced(source)
     leaves, structure = jax.tree.flatten(source)
     is_array = jax.tree_util.treedef_is_leaf(structure)
     if not leaves or not all(hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves):
         raise TypeError("`source` must be an array that can be sliced, or a pytree of such, or an iterator of batches.")
-    leading = len(leaves[0].shape) - 1 if is_array else 2 if chains else 1
-    shapes = {leaf.shape[:leading] for leaf in leaves}
-    if leading not in (1, 2) or len(shapes) > 1:
+    leading = len(leaves[0].shape) - 1 if is_array and chains is None else 2 if chains else 1
+    shapes, axes = {leaf.shape[:leading] for leaf in leaves}, {len(leaf.shape) for leaf in leaves}
+    if leading not in (1, 2) or len(shapes) > 1 or min(axes) < leading or (is_array and axes != {leading + 1}):
+        either = "(draws, …)" if chains is not None else "(draws, …) or (chains, draws, …)"
+        expected = "(chains, draws, …)" if chains else either
         raise ValueError(
-            f"`source` must be (draws, …) or (chains, draws, …); got {[leaf.shape for leaf in leaves]}. A list of "
-            "batches is passed as `iter(batches)`."
+            f"`source` must be {expected}; got {[leaf.shape for leaf in leaves]}. A list of batches is passed as "
+            "`iter(batches)`."
         )
     (shape,) = shapes
     if 0 in shape:
         raise ValueError(f"`source` holds no draws: its leading axes are {shape}.")
+    if not any(prod(leaf.shape[leading:]) for leaf in leaves):
+        raise ValueError(f"`source` has positions without coordinates: shapes {[leaf.shape for leaf in leaves]}.")
     num_chains, per_chain = shape if leading == 2 else (1, *shape)
-    scores = None if target is None or callable(target) else target
-    if scores is not None and [leaf.shape for leaf in jax.tree.leaves(scores)] != [leaf.shape for leaf in leaves]:
-        raise ValueError("Scores must have the structure and shape of `source`.")
+    scores = None if callable(target) else target
+    if not callable(target) and shapes_of(target) != shapes_of(source):
+        raise ValueError(
+            "`target` must be a log-density function, or scores in the structure and shape of `source`; got "
+            f"{shapes_of(target)} for {shapes_of(source)}."
+        )
     length = _chunk_length(leaves, leading, per_chain, chunk_length)
     cuts = [
         (chain, start, min(start + length, per_chain))
@@ -331,15 +365,39 @@ def _chunk_length(leaves: list[Any], leading: int, per_chain: int, given: int | 
 def _from_iterable(target: Target | None, source: Iterable[PyTree]) -> _Source:
     if not isinstance(source, Iterable):
         raise TypeError(f"`source` must be an array that can be sliced or an iterable; got {type(source).__name__}.")
+    if not (target is None or callable(target)):
+        raise TypeError(
+            "With an iterator of batches, `target` must be a log-density function, or None and each batch a pair "
+            f"(samples, scores); got {type(target).__name__}."
+        )
     iterator, looked_at = iter(source), []
 
     def batches(done: int) -> Iterator[_Batch]:
         # The first batch has been taken already, to see what draws look like.
         for number, batch in enumerate(islice(_chained(looked_at, iterator), done, None), start=done):
-            samples, scores = batch if target is None else (batch, None)
-            yield _Batch(jax.tree.map(np.asarray, samples), scores, number == 0)
+            samples, scores = _pair(batch, number) if target is None else (batch, None)
+            yield _Batch(_checked_batch(samples, number), scores, number == 0)
 
     return _Source(batches, None, {"source": "an iterator"}, lambda: None)
+
+
+def _pair(batch: PyTree, number: int) -> tuple[PyTree, PyTree]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        found = type(batch).__name__
+        raise TypeError(f"Without a target, batches must be pairs (samples, scores); number {number} is {found}.")
+    return batch[0], batch[1]
+
+
+def _checked_batch(samples: PyTree, number: int) -> PyTree:
+    _check_not_traced(samples)
+    samples = jax.tree.map(np.asarray, samples)
+    lengths = {leaf.shape[:1] for leaf in jax.tree.leaves(samples)}
+    if len(lengths) != 1 or lengths & {(), (0,)}:
+        raise ValueError(
+            f"Batches of `source` must be (draws, …), with at least one draw; number {number} has shape "
+            f"{shapes_of(samples)}."
+        )
+    return samples
 
 
 def _chained(looked_at: list[Any], iterator: Iterator[Any]) -> Iterator[Any]:

@@ -17,13 +17,13 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._blocks import sets_at_once
-from jaxpsd._checks import check_key, check_samples, shapes_of
+from jaxpsd._checks import as_real, check_key, check_samples, is_concrete, shapes_of
 from jaxpsd._compile import compiled
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._gof import GofResult, gof_test
 from jaxpsd._resampling import floor_of
 from jaxpsd._score import LogDensity, check_target
-from jaxpsd._settings import INDEPENDENT, Settings, check_discrepancy, check_orders
+from jaxpsd._settings import BOOTSTRAPS, UNBIASED, Settings, check_discrepancy, check_orders
 from jaxpsd._types import PyTree, Target
 from jaxpsd._warnings import warn_user
 
@@ -56,7 +56,8 @@ def discrepancies(
     Notes
     -----
     Sets of a list are filled up to common sizes, so that a few programs serve all. Where a discrepancy chooses
-    something by all draws alike, such as a median distance, only sets of equal size share a program.
+    something by all draws alike, such as a median distance, only sets of equal size share a program. Inside `jit` or
+    `grad` the list is stacked as it is traced.
 
     Examples
     --------
@@ -105,6 +106,11 @@ def gof_tests(
     GofResult
         With a first axis of sets in every field.
 
+    Notes
+    -----
+    The U-statistic, which method="multinomial" tests, has no weights, so that no set of a list is filled up: only sets
+    of equal size share a program.
+
     Examples
     --------
     >>> import jax
@@ -120,18 +126,23 @@ def gof_tests(
     check_key(rng_key)
     settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
     settings.check_attainable()
-    check_orders(orders, discrepancy)
-    if settings.measures or method not in (*INDEPENDENT, "markov", "block"):
+    orders = check_orders(orders, discrepancy)
+    if settings.measures or method not in BOOTSTRAPS:
         raise ValueError(
             f"method={method!r} looks at the draws of each set; choose 'rademacher' for independent draws, or 'markov' "
             "with `flip_probability` or 'block' with `block_length` for dependent ones."
         )
     options = (
-        ("method", method), ("num_replicates", num_replicates), ("alpha", alpha),
-        ("orders", None if orders is None else tuple(orders)),
+        ("method", method), ("num_replicates", num_replicates), ("alpha", alpha), ("orders", orders),
         ("flip_probability", flip_probability), ("block_length", block_length),
     )  # fmt: skip
-    return _over_sets(_test, options, discrepancy, rng_key, target, sets, chains)
+    result = _over_sets(_test, options, discrepancy, rng_key, target, sets, chains)
+    if not isinstance(sets, list) or method in UNBIASED:
+        return result
+    # Draws of weight zero have signs too, but do not count.
+    sizes = [len(jax.tree.leaves(each)[0]) for each in sets]
+    floors = [max(1 / (1 + num_replicates), floor_of(method, settings.parameter, size, 1)) for size in sizes]
+    return replace(result, p_value_floor=jnp.asarray(floors))
 
 
 # --- one set ----------------------------------------------------------------------------------------------
@@ -165,9 +176,18 @@ def _over_sets(
     chains: bool,
 ) -> Any:
     if not isinstance(sets, list):
+        sets = jax.tree.map(lambda leaf: as_real(leaf, "sets"), sets)
         count = _check_stacked(sets, chains)
         keys = None if rng_key is None else jax.random.split(rng_key, count)
-        return _checked(_equal_sets(of_one, options, discrepancy, keys, target, sets, None, chains))
+        results = _equal_sets(of_one, options, discrepancy, keys, target, sets, None, chains)
+
+        def stacked(k: int) -> Any:
+            key, scores, samples = jax.tree.map(
+                lambda leaf: leaf[k], (keys, None if callable(target) else target, sets)
+            )
+            return of_one(options, discrepancy, key, target if scores is None else scores, samples, None, chains)
+
+        return _checked(results, stacked)
     if chains:
         raise ValueError("Sets of a list have no axis of chains; stack those of equal shape to an array.")
     scores = target if isinstance(target, list) else [target] * len(sets)
@@ -186,7 +206,7 @@ def _over_sets(
     if len({jax.tree.structure(each) for each in sets}) > 1 or len({_of_one(each) for each in sets}) > 1:
         raise ValueError(f"All sets must have draws of one kind; got shapes {[shapes_of(each) for each in sets[:5]]}.")
     keys = None if rng_key is None else jax.random.split(rng_key, len(sets))
-    may_fill = not discrepancy._chooses_by_all_draws
+    may_fill = not discrepancy._chooses_by_all_draws and dict(options).get("method") not in UNBIASED
     lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
     results, places = [], []
     for length in np.unique(lengths):
@@ -202,13 +222,11 @@ def _over_sets(
         places.append(members)
     order = np.argsort(np.concatenate(places))
     together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *results)
-    if isinstance(together, GofResult):
-        # Draws of weight zero have signs too, but do not count.
-        parameter = None if together.parameter is None else float(together.parameter[0])
-        least = 1 / (1 + together.replicates.shape[1])
-        floors = [max(least, floor_of(together.method, parameter, int(size), 1)) for size in sizes]
-        together = replace(together, p_value_floor=jnp.asarray(floors))
-    return _checked(together)
+
+    def listed(k: int) -> Any:
+        return of_one(options, discrepancy, None if keys is None else keys[k], scores[k], sets[k], None, chains)
+
+    return _checked(together, listed)
 
 
 def _of_one(tree: PyTree) -> tuple[tuple[int, ...], ...]:
@@ -306,10 +324,12 @@ def _common_size(size: int) -> int:
 def _filled_up(sets: Sequence[PyTree], length: int) -> PyTree:
     """Sets along an axis of their own, the first draw of each repeated until there are enough."""
 
-    def stack(*given: Any) -> np.ndarray:
-        leaves = [np.asarray(leaf) for leaf in given]
-        return np.stack([
-            np.concatenate([leaf, np.broadcast_to(leaf[:1], (length - len(leaf), *leaf.shape[1:]))]) for leaf in leaves
+    def stack(*given: Any) -> Any:
+        # On the host, but where values are being traced.
+        on: Any = np if is_concrete(given) else jnp
+        return on.stack([
+            on.concatenate([leaf, on.broadcast_to(leaf[:1], (length - len(leaf), *leaf.shape[1:]))])
+            for leaf in map(on.asarray, given)
         ])  # fmt: skip
 
     return jax.tree.map(stack, *sets)
@@ -320,10 +340,22 @@ def _weights(sizes: np.ndarray, length: int) -> Float[np.ndarray, "sets draws"]:
     return (np.arange(length)[None] < sizes[:, None]).astype(np.float32)
 
 
-def _checked(results: Any) -> Any:
-    """Say which sets have no result."""
-    values = np.asarray(results.statistic if isinstance(results, GofResult) else results)
-    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+def _checked(results: Any, alone: Callable[[int], Any]) -> Any:
+    """Say which sets have no result; `alone` computes that of one set, and says what is wrong with it."""
+    if not is_concrete(results):
+        return results
+    if isinstance(results, GofResult):
+        values = np.asarray(results.statistic)
+        doubtful = ~(_rows(results.statistic).any(axis=1) | _rows(results.replicates).any(axis=1))
+    else:
+        values = np.asarray(results)
+        doubtful = values <= np.sqrt(jnp.finfo(values.dtype).tiny)
+    for k in np.flatnonzero(doubtful):
+        try:
+            alone(int(k))
+        except FloatingPointError as error:
+            raise FloatingPointError(f"Set {k} of {len(values)}: {error}") from error
+    bad = np.flatnonzero(~np.isfinite(_rows(values)).all(axis=1))
     if len(bad):
         some = ", ".join(map(str, bad[:5])) + ("…" if len(bad) > 5 else "")
         warn_user(
@@ -332,3 +364,7 @@ def _checked(results: Any) -> Any:
             RuntimeWarning,
         )
     return results
+
+
+def _rows(values: Any) -> np.ndarray:
+    return np.asarray(values).reshape(len(values), -1)

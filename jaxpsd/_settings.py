@@ -15,7 +15,16 @@ from jaxpsd._draws import Draws
 from jaxpsd._signs import LONGEST_CHAIN, representable
 
 INDEPENDENT, DEPENDENT = ("rademacher", "multinomial"), ("markov", "block")
-METHODS = ("auto", *INDEPENDENT, *DEPENDENT, "asymptotic")
+"""For independent draws, and for dependent ones."""
+
+SIGNS = ("rademacher", *DEPENDENT)
+"""Those that multiply draws by signs."""
+
+BOOTSTRAPS = ("auto", *INDEPENDENT, *DEPENDENT)
+METHODS = (*BOOTSTRAPS, "asymptotic")
+
+UNBIASED = ("multinomial", "asymptotic")
+"""Those that test the U-statistic, which has no weights."""
 
 
 class Settings(NamedTuple):
@@ -62,7 +71,7 @@ class Settings(NamedTuple):
 
     def check_signs(self, name: str) -> None:
         """Refuse what has no signs, where a function multiplies draws by them."""
-        if self.method in ("multinomial", "asymptotic"):
+        if self.method in UNBIASED:
             raise ValueError(f"`{name}` takes a sign bootstrap, such as method='auto'; got {self.method!r}.")
 
     @property
@@ -91,7 +100,7 @@ def check_belongs(option: str, owner: str, method: str) -> None:
 
 def check_weights_suit(method: str, weights: ArrayLike | None) -> None:
     """U-statistics have no weights."""
-    if method in ("multinomial", "asymptotic") and weights is not None:
+    if method in UNBIASED and weights is not None:
         raise ValueError(f"method={method!r} tests the U-statistic, which has no weights; use a sign bootstrap.")
 
 
@@ -105,7 +114,8 @@ def check_orders(orders: Sequence[int] | None, discrepancy: Discrepancy) -> tupl
     """Orders at which the discrepancy can be tested."""
     if orders is None:
         return None
-    if not isinstance(orders, Sequence | np.ndarray | jax.Array) or isinstance(orders, str):
+    is_sequence = isinstance(orders, Sequence | np.ndarray | jax.Array) and getattr(orders, "ndim", 1) == 1
+    if not is_sequence or isinstance(orders, str | bytes | bytearray | memoryview):
         raise TypeError(f"`orders` must be a sequence of integers, such as (1, 2); got {orders!r}.")
     highest = discrepancy._highest_order
     if highest is None:

@@ -61,6 +61,16 @@ class Place(NamedTuple):
         bit = self.bit + jnp.asarray(length).astype(jnp.uint32)
         return Place(self.word + bit // WORD, bit % WORD, (self.phase + length) % chain)
 
+    def plus(self, other: "Place") -> "Place":
+        """Where places count draws: as many as both together, in the phase of this one."""
+        bit = self.bit + other.bit
+        return Place(self.word + other.word + bit // WORD, bit % WORD, self.phase)
+
+    @property
+    def number(self) -> int:
+        """The draw's place among all draws, as a number; not where it is being traced."""
+        return int(self.word) * WORD + int(self.bit)
+
 
 def key_of_bits(rng_key: PRNGKeyArray) -> PRNGKeyArray:
     """A key whose random words do not depend on how many keys are used at once, as some kinds of keys do."""

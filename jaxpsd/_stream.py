@@ -4,13 +4,13 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd._blocks import compensated_add
 from jaxpsd._bootstrap import Sums, Wanted, accumulate, statistics
@@ -21,15 +21,13 @@ from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._gof import GofResult, result_of
 from jaxpsd._resampling import Scheme, floor_of, signs_of
 from jaxpsd._score import Scorer, run
-from jaxpsd._settings import Settings, check_discrepancy, check_orders, labels_of, wanted_of
+from jaxpsd._settings import SIGNS, Settings, check_discrepancy, check_orders, labels_of, wanted_of
 from jaxpsd._signs import LONGEST_CHAIN, WORD, Parity, Place, Signs
 from jaxpsd._types import PyTree, Scalar, Target
 from jaxpsd._watch import warn_of_few
 
 # What a place can number.
 _MOST_DRAWS = WORD * 2**32
-
-_METHODS = ("rademacher", "markov", "block")
 
 
 @partial(
@@ -145,9 +143,10 @@ def stream(
     False
     """
     check_discrepancy(discrepancy)
-    check_choice(method, _METHODS, "method")
+    check_choice(method, SIGNS, "method")
     wanted = wanted_of(check_orders(orders, discrepancy))
-    if num_replicates == 0 and not isinstance(num_replicates, bool):
+    is_integer = isinstance(num_replicates, int | np.integer) and not isinstance(num_replicates, bool)
+    if is_integer and num_replicates == 0:
         settings = Settings("rademacher", 0, alpha, None)
         given = {"orders": orders, "flip_probability": flip_probability, "block_length": block_length}
         for option, value in given.items():
@@ -162,96 +161,118 @@ def stream(
                 f"{'`flip_probability`' if method == 'markov' else '`block_length`'}."
             )
 
-    made_by = f"{discrepancy!r}, {settings}, {wanted.orders}"
+    made = _Made(discrepancy, settings, wanted, f"{discrepancy!r}, {settings}, {wanted.orders}")
+    return Stream(made.init, made.update, _merge, made.result)
 
-    def check_state(state: StreamState) -> None:
+
+@dataclass(frozen=True)
+class _Made:
+    """What a stream was made of, also in words. Its functions are methods, so that they can be pickled."""
+
+    discrepancy: Discrepancy
+    settings: Settings
+    wanted: Wanted
+    made_by: str
+
+    def check_state(self, state: StreamState) -> None:
         if not isinstance(state, StreamState):
             raise TypeError(f"`state` must come from `init` or `update` of this stream; got {type(state).__name__}.")
-        if state.made_by != made_by:
-            raise ValueError(f"This state is that of another stream: of {state.made_by}, and not of {made_by}.")
+        if state.made_by != self.made_by:
+            raise ValueError(f"This state is that of another stream: of {state.made_by}, and not of {self.made_by}.")
 
-    def init(rng_key: PRNGKeyArray, position: PyTree, start: int = 0, chain_start: int | None = None) -> StreamState:
+    def init(
+        self, rng_key: PRNGKeyArray, position: PyTree, start: int = 0, chain_start: int | None = None
+    ) -> StreamState:
         """The state before any draw."""
-        return _empty(discrepancy, settings, made_by, rng_key, position, start, chain_start)
+        check_key(rng_key)
+        try:
+            start = operator.index(start)
+            chain_start = start if chain_start is None else operator.index(chain_start)
+        except TypeError as error:
+            raise TypeError(
+                f"`start` and `chain_start` must be integers; got {start!r} and {chain_start!r}."
+            ) from error
+        if not 0 <= chain_start <= start < _MOST_DRAWS:
+            raise ValueError(
+                "`start` is the number of the first draw to come, counted from 0, and `chain_start` that of its "
+                f"chain's first; got {start} and {chain_start}."
+            )
+        one = check_samples(jax.tree.map(_with_draw_axis, position), chains=False, name="position")
+        method, num_replicates, _, parameter = self.settings
+        form = self.discrepancy._stream_form(one, num_replicates)
+        # A multiple of the block length, so that blocks go on where the numbers start again.
+        block = int(parameter) if method == "block" and parameter else 1
+        endless = LONGEST_CHAIN // block * block
+        signs = signs_of(rng_key, method, parameter, endless, num_replicates)
+        zeros = Sums(jnp.zeros((self.discrepancy._num_features(one), 1 + num_replicates), one.dtype), None, None)
+        begin = Place.at(start, (start - chain_start) % endless)
+        return StreamState(
+            sums=zeros,
+            excess=zeros,
+            count=Place.at(0),
+            chains=jnp.asarray(int(chain_start == start), jnp.int32),
+            begin=begin,
+            end=begin,
+            signs=signs,
+            last=signs.start(),
+            form=form,
+            structure=one.structure,
+            made_by=self.made_by,
+        )
 
-    def update(state: StreamState, target: Target, samples: PyTree) -> StreamState:
+    def update(self, state: StreamState, target: Target, samples: PyTree) -> StreamState:
         """The state after a batch of draws."""
-        check_state(state)
+        self.check_state(state)
         target, draws, _ = check_input(target, samples, None, False)
         if draws.structure != state.structure:
             raise ValueError("`samples` must be a batch of positions like the one given to `init`.")
         added, last = run(
-            _batch, target, draws, state.form, state.signs, state.end, state.last, wanted,
-            function=discrepancy._function,
+            _batch, target, draws, state.form, state.signs, state.end, state.last, self.wanted,
+            function=self.discrepancy._function,
         )  # fmt: skip
-        discrepancy._finite(added.z, target, draws, "A sum of Stein features")
+        self.discrepancy._finite(added.z, target, draws, "A sum of Stein features")
         n = draws.num_draws
         sums, excess = compensated_add((state.sums, state.excess), added)
         end, count = state.end.after(n, state.signs.chain), state.count.after(n, state.signs.chain)
         return replace(state, sums=sums, excess=excess, count=count, end=end, last=last)
 
-    def result(state: StreamState) -> Scalar | GofResult:
+    def result(self, state: StreamState) -> Scalar | GofResult:
         """√V, or the test."""
-        check_state(state)
+        self.check_state(state)
+        method, num_replicates, alpha, parameter = self.settings
         n = state.count.word.astype(state.sums.z.dtype) * WORD + state.count.bit
         if is_concrete(n) and n == 0:
             raise ValueError("This stream has seen no draws.")
-        values = statistics(state.form, wanted, state.sums, n, state.structure.dim)
+        values = statistics(state.form, self.wanted, state.sums, n, state.structure.dim)
         if is_concrete(values) and not np.isfinite(values).all():
-            raise FloatingPointError(f"The statistic of this stream is not finite. {discrepancy._remedy}")
-        if not settings.num_replicates:
+            raise FloatingPointError(f"The statistic of this stream is not finite. {self.discrepancy._remedy}")
+        _check_underflow(values, state.sums)
+        if not num_replicates:
             return jnp.sqrt(values[0, 0])
-        floor = floor_of(method, settings.parameter, n, jnp.maximum(state.chains, 1))
+        floor = floor_of(method, parameter, n, jnp.maximum(state.chains, 1))
         if is_concrete(floor):
-            warn_of_few(float(floor), settings.alpha, None)
-        scheme = Scheme(method, state.signs, settings.parameter, None, floor)
-        return result_of(values, scheme, settings, labels_of(wanted))
-
-    return Stream(init, update, _merge, result)
+            warn_of_few(float(floor), alpha, None)
+        scheme = Scheme(method, state.signs, parameter, None, floor)
+        return result_of(values, scheme, self.settings, labels_of(self.wanted))
 
 
-def _empty(
-    discrepancy: Discrepancy,
-    settings: Settings,
-    made_by: str,
-    rng_key: PRNGKeyArray,
-    position: PyTree,
-    start: int,
-    chain_start: int | None,
-) -> StreamState:
-    check_key(rng_key)
-    try:
-        start = operator.index(start)
-        chain_start = start if chain_start is None else operator.index(chain_start)
-    except TypeError as error:
-        raise TypeError(f"`start` and `chain_start` must be integers; got {start!r} and {chain_start!r}.") from error
-    if not 0 <= chain_start <= start < _MOST_DRAWS:
-        raise ValueError(
-            "`start` is the number of the first draw to come, counted from 0, and `chain_start` that of its chain's "
-            f"first; got {start} and {chain_start}."
+def _with_draw_axis(leaf: Any) -> Any:
+    # What is no array is named when it is checked.
+    return (leaf if isinstance(leaf, jax.Array) else np.asarray(leaf))[None]
+
+
+def _check_underflow(values: Float[Array, "statistics columns"], sums: Sums) -> None:
+    """Zero shall mean that nothing is wrong, and not that all numbers were too small."""
+    if not is_concrete(values, sums) or np.max(values) > jnp.finfo(values.dtype).tiny:
+        return
+    # A value alone may be zero, where all sums are.
+    if np.any(sums.z) or values.shape[1] > 1:
+        what = "statistic of this stream and all its replicates are" if values.shape[1] > 1 else "statistic is"
+        raise FloatingPointError(
+            f"The {what} at most {np.max(values):.2g}, which has no meaning: sums of Stein features are at most "
+            f"{np.max(np.abs(sums.z)):.2g}, and their squares too small for {values.dtype}. Are the scores zero? "
+            "Otherwise use other units, an `Affine` as `transform`, or float64."
         )
-    one = check_samples(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], position), chains=False, name="position")
-    method, num_replicates, _, parameter = settings
-    form = discrepancy._stream_form(one, num_replicates)
-    # A multiple of the block length, so that blocks go on where the numbers start again.
-    block = int(parameter) if method == "block" and parameter else 1
-    endless = LONGEST_CHAIN // block * block
-    signs = signs_of(rng_key, method, parameter, endless, num_replicates)
-    zeros = Sums(jnp.zeros((discrepancy._num_features(one), 1 + num_replicates), one.dtype), None, None)
-    begin = Place.at(start, (start - chain_start) % endless)
-    return StreamState(
-        sums=zeros,
-        excess=zeros,
-        count=Place.at(0),
-        chains=jnp.asarray(int(chain_start == start), jnp.int32),
-        begin=begin,
-        end=begin,
-        signs=signs,
-        last=signs.start(),
-        form=form,
-        structure=one.structure,
-        made_by=made_by,
-    )
 
 
 def _batch(
@@ -276,12 +297,7 @@ def _merge(first: StreamState, second: StreamState) -> StreamState:
     moved, excess = (part.continuing(first.last) for part in (second.sums, second.excess))
     total = compensated_add((first.sums, first.excess), moved)
     total = compensated_add(total, jax.tree.map(jnp.negative, excess))
-    count = Place(
-        first.count.word + second.count.word + (first.count.bit + second.count.bit) // WORD,
-        (first.count.bit + second.count.bit) % WORD,
-        first.count.phase,
-    )
-    last, chains = first.last ^ second.last, first.chains + second.chains
+    count, last, chains = first.count.plus(second.count), first.last ^ second.last, first.chains + second.chains
     return replace(first, sums=total[0], excess=total[1], count=count, chains=chains, end=second.end, last=last)
 
 
@@ -305,7 +321,7 @@ def _check_order(first: StreamState, second: StreamState) -> None:
     """Draws that share a sign would count as dependent; a chain must not be continued across a gap."""
     if not is_concrete(first, second):
         return
-    begin, end = _index(second.begin), _index(first.end)
+    begin, end = second.begin.number, first.end.number
     if begin < end:
         raise ValueError(
             f"The second piece starts at draw {begin:,}, before the first one ends, at {end:,}: they would share "
@@ -316,7 +332,3 @@ def _check_order(first: StreamState, second: StreamState) -> None:
             f"The second piece continues a chain from draw {begin:,}, but the first one ends at {end:,}: merge the "
             "pieces of a chain one after the other, without gaps."
         )
-
-
-def _index(place: Place) -> int:
-    return int(place.word) * WORD + int(place.bit)

@@ -12,12 +12,17 @@ from typing import Any
 import jax
 
 import jaxpsd
+from jaxpsd._checks import shapes_of
 from jaxpsd._files import Sampled, load_function, read
+from jaxpsd._settings import SIGNS
 from jaxpsd._types import PyTree
 
 # For scripts: nothing was found, something was, or it could not be said. A user or a reader that has had enough is
 # none of these.
 _SOUND, _REJECTED, _MISTAKE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
+
+# In which coordinates monomials are formed, unless another option says so.
+_TRANSFORM = "standardize"
 
 _FILES = """
 Files of draws
@@ -53,10 +58,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print("jaxpsd: interrupted", file=sys.stderr)
             return _INTERRUPTED
-        except (TypeError, ValueError, OSError, ImportError, FloatingPointError) as error:
-            print(f"jaxpsd: error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        except (Exception, SystemExit) as error:
+            # A log-density of the user's can raise anything, and Python's own exit code would say "rejected".
+            print(*_explained(error), sep="\n", file=sys.stderr)
             return _MISTAKE
     return code
+
+
+def _explained(error: BaseException) -> list[str]:
+    """An error in words, with the notes that are for users."""
+    speaks = isinstance(error, TypeError | ValueError | OSError | ImportError | FloatingPointError)
+    message = str(error) if speaks else f"{type(error).__name__}: {error}"
+    notes = [note for note in getattr(error, "__notes__", ()) if "JAX has removed its internal frames" not in note]
+    return [f"jaxpsd: error: {message}", *notes]
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
@@ -77,9 +91,11 @@ def _test(options: argparse.Namespace) -> int:
     }
     key = jax.random.key(options.seed)
     if options.order is None:
-        result = jaxpsd.adaptive_test(key, target, sampled.samples, **common)
+        # It chooses coordinates of its own unless told.
+        chosen = {} if options.transform is None else {"transform": _transform(options.transform)}
+        result = jaxpsd.adaptive_test(key, target, sampled.samples, **chosen, **common)
     else:
-        psd = jaxpsd.PSD(options.order, transform=_transform(options.transform))
+        psd = jaxpsd.PSD(options.order, transform=_transform(options.transform or _TRANSFORM))
         result = jaxpsd.gof_test(key, psd, target, sampled.samples, **common)
     verdict = "rejected" if bool(result.reject) else "not rejected"
     lines = [f"{verdict} at {options.alpha:g}: p = {float(result.p_value):.3g}"]
@@ -191,13 +207,45 @@ def _target_and_draws(options: argparse.Namespace) -> tuple[Any, Sampled]:
     if options.scores is not None:
         if options.logdensity is not None:
             raise ValueError("Give --scores or --logdensity, not both.")
-        return read(options.scores).samples, sampled
+        return _scores_in(options.scores, sampled, options.file), sampled
     target = _logdensity(options)
     return (_scores(sampled, options.file) if target is None else target), sampled
 
 
+def _scores_in(path: Path, sampled: Sampled, file: Path) -> PyTree:
+    """The scores in a file of their own: what it calls so, or else all that it holds."""
+    given = read(path)
+    scores = given.samples if given.scores is None else given.scores
+    if isinstance(scores, Mapping) and len(scores) == 1 and not isinstance(sampled.samples, Mapping):
+        # One array in an archive, whatever its name.
+        (scores,) = scores.values()
+    if given.names and sampled.names and given.names != sampled.names:
+        raise ValueError(
+            f"{path} has scores of {', '.join(given.names)}, but {file} draws of {', '.join(sampled.names)}: they "
+            "must be the same, in the same order."
+        )
+    if shapes_of(scores) != shapes_of(sampled.samples):
+        raise ValueError(
+            f"{path} has scores of shape {shapes_of(scores)}, but {file} draws of shape {shapes_of(sampled.samples)}: "
+            "they must be the same."
+        )
+    return scores
+
+
 def _logdensity(options: argparse.Namespace) -> Callable[..., Any] | None:
-    return None if options.logdensity is None else load_function(options.logdensity)
+    where: str | None = options.logdensity
+    if where is None:
+        return None
+    function = load_function(where)
+
+    def logdensity(position: PyTree) -> Any:
+        try:
+            return function(position)
+        except (Exception, SystemExit) as error:
+            error.add_note(f"jaxpsd: {type(error).__name__} was raised in {where}.")
+            raise
+
+    return logdensity
 
 
 def _scores(sampled: Sampled, name: object) -> PyTree:
@@ -255,18 +303,14 @@ def _parser() -> argparse.ArgumentParser:
     for added in (test, moments, ranked):
         default = "the adaptive test, which needs none" if added is test else "2"
         added.add_argument("--order", type=_positive, help=f"polynomial order of the PSD (default: {default})")
+        own = f"by the target's scales, as draws and scores imply them; with --order, {_TRANSFORM}"
         added.add_argument(
             "--transform",
             choices=("none", "center", "standardize", "whiten"),
-            default="standardize",
-            help="coordinates in which monomials are formed (%(default)s)",
+            default=None if added is test else _TRANSFORM,
+            help=f"coordinates in which monomials are formed (default: {own if added is test else _TRANSFORM})",
         )
-        added.add_argument(
-            "--method",
-            choices=("auto", "rademacher", "markov", "block"),
-            default="auto",
-            help="bootstrap (%(default)s)",
-        )
+        added.add_argument("--method", choices=("auto", *SIGNS), default="auto", help="bootstrap (%(default)s)")
     for added in (diagnose, test, ranked):
         added.add_argument("--alpha", type=float, default=0.05, help="level (%(default)s)")
     return parser

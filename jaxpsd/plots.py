@@ -3,21 +3,22 @@
 Each function draws on `ax`, or on new axes, and returns the axes. Colours are told apart by colour-blind readers too.
 """
 
+import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxpsd._checks import check_choice, check_positive_integer, check_samples
+from jaxpsd._checks import as_real, check_choice, check_positive_integer, check_samples
 from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws, evenly_spaced, ravel
 from jaxpsd._gof import GofResult
 from jaxpsd._moments import MomentTable
 from jaxpsd._rank import Ranking
-from jaxpsd._score import check_finite_draws, scores_of
+from jaxpsd._score import as_logdensity, check_finite_draws, scores_of
 from jaxpsd._settings import check_discrepancy
 from jaxpsd._transform import fit
 from jaxpsd._types import LogDensityFn, PyTree, Target
@@ -64,14 +65,16 @@ def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | Non
     >>> plots.null_distribution(result).get_xlabel()
     'V'
     """
-    if isinstance(which, str):
-        which = result.labels.index(check_choice(which, result.labels, "which"))
+    _check_made(result, GofResult, "result", "`gof_test` or `adaptive_test`")
+    if np.size(result.statistic) != len(result.labels):
+        raise ValueError(
+            "`result` has tests of several sets; take one of them, `jax.tree.map(lambda x: x[0], result)`."
+        )
+    which = _place_of(which, result.labels, "which")
     replicates = np.asarray(result.replicates)
     if not len(replicates):
         raise ValueError("A deterministic test has no replicates to show.")
     columns = replicates.reshape(len(replicates), -1)
-    if not 0 <= which < columns.shape[1]:
-        raise ValueError(f"`which` must be one of {columns.shape[1]} statistics; got {which}.")
     statistic, p, threshold = (
         float(np.ravel(values)[which]) for values in (result.statistic, result.p_value, result.threshold)
     )
@@ -108,6 +111,7 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     >>> len(plots.moment_errors(table, most=3).get_yticks())
     3
     """
+    _check_made(table, MomentTable, "table", "`moment_table`")
     count = min(check_positive_integer(most, "most"), len(table.labels))
     mean, error, adjusted = (
         np.asarray(values)[:count] for values in (table.mean, table.standard_error, table.adjusted_p_value)
@@ -150,13 +154,16 @@ def second_moments(table: MomentTable, *, ax: Axes | None = None) -> Axes:
     >>> table = jaxpsd.moment_table(jax.random.key(1), lambda x: -0.5 * jnp.sum(x**2), samples)
     >>> ax = plots.second_moments(table)
     """
+    _check_made(table, MomentTable, "table", "`moment_table`")
     errors = table.errors
     if errors.scale is None or errors.correlation is None or errors.true_correlation is None:
         raise ValueError("Errors of second moments take a moment table of order 2 or more, with interactions.")
     off = np.array(errors.correlation - errors.true_correlation)
     np.fill_diagonal(off, np.asarray(errors.scale) - 1)
     dim = len(off)
-    largest = max(0.05, float(np.abs(off).max()))
+    # Where the draws imply no scale of the target, its error is not known.
+    known = np.isfinite(off)
+    largest = float(np.abs(off[known]).max(initial=0.05))
     ax = _axes(ax, width=6.4, height=5.4)
     image = ax.imshow(off, cmap="RdBu_r", vmin=-largest, vmax=largest)
     colours = ax.figure.colorbar(image, ax=ax)
@@ -171,7 +178,8 @@ def second_moments(table: MomentTable, *, ax: Axes | None = None) -> Axes:
     if dim <= 6:
         for i, j in np.ndindex(dim, dim):
             shade = "white" if abs(off[i, j]) > 0.6 * largest else "black"
-            ax.text(j, i, f"{off[i, j]:+.2f}", ha="center", va="center", color=shade, fontsize="small")
+            text = f"{off[i, j]:+.2f}" if known[i, j] else "?"
+            ax.text(j, i, text, ha="center", va="center", color=shade, fontsize="small")
     return ax
 
 
@@ -198,12 +206,11 @@ def step_sizes(rankings: Ranking | Mapping[str, Ranking], *, ax: Axes | None = N
     """
     several = isinstance(rankings, Mapping)
     named = dict(rankings) if isinstance(rankings, Mapping) else {"": rankings}
+    if not named:
+        raise ValueError("`rankings` holds none.")
+    all_sizes = [_step_sizes(ranking) for ranking in named.values()]
     ax = _axes(ax)
-    for k, (name, ranking) in enumerate(named.items()):
-        try:
-            sizes = np.array([float(label) for label in ranking.labels])
-        except (TypeError, ValueError) as error:
-            raise ValueError("The labels of the ranking must be step sizes: positive numbers.") from error
+    for k, ((name, ranking), sizes) in enumerate(zip(named.items(), all_sizes, strict=True)):
         order = np.argsort(sizes)
         values, intervals = ranking.discrepancy[order], ranking.interval[order]
         unit = np.nanmax(values) if several else 1.0
@@ -309,25 +316,22 @@ def marginal_scores(
     'mu'
     """
     target, given, _ = check_input(target, samples, None, chains)
+    chosen = None if coordinate is None else _place_of(coordinate, given.names, "coordinate")
     scores = scores_of(target, given)
     check_finite_draws(given, scores)
     x, s = (np.asarray(ravel(part), np.float64) for part in (given.positions, scores))
     straightness = _squared_correlation(x, s)
-    if coordinate is None:
-        coordinate = int(straightness.argmin())
-    elif isinstance(coordinate, str):
-        coordinate = given.names.index(check_choice(coordinate, given.names, "coordinate"))
-    if not 0 <= coordinate < given.dim:
-        raise ValueError(f"`coordinate` must be one of {given.dim}; got {coordinate}.")
-    x, s = x[:, coordinate], s[:, coordinate]
+    if chosen is None:
+        chosen = int(straightness.argmin())
+    x, s = x[:, chosen], s[:, chosen]
     some = evenly_spaced(len(x), _MOST_POINTS)
     ax = _axes(ax)
     ax.plot(x[some], s[some], ".", color=_BLUE, markersize=3, alpha=0.5, label="draws")
     slope, offset = np.polyfit(x, s, 1) if np.ptp(x) > 0 else (0.0, float(s.mean()))
     ends = np.array([x.min(), x.max()])
-    ax.plot(ends, offset + slope * ends, color=_RED, label=f"line, R² = {straightness[coordinate]:.2f}")
-    ax.set_xlabel(given.names[coordinate])
-    ax.set_ylabel(f"∂ log p / ∂ {given.names[coordinate]}")
+    ax.plot(ends, offset + slope * ends, color=_RED, label=f"line, R² = {straightness[chosen]:.2f}")
+    ax.set_xlabel(given.names[chosen])
+    ax.set_ylabel(f"∂ log p / ∂ {given.names[chosen]}")
     ax.legend()
     return ax
 
@@ -377,11 +381,14 @@ def draws(
         margin = 0.3 * np.where(high > low, high - low, 1)
         (left, bottom), (right, top) = low - margin, high + margin
         limits = (left, right), (bottom, top)
-    elif np.shape(limits) != (2, 2) or not all(low < high for low, high in limits):
-        raise ValueError(f"`limits` must be (lowest, highest) of each of the two coordinates; got {limits!r}.")
+    else:
+        ends = np.asarray(as_real(limits, "limits"), float)
+        if ends.shape != (2, 2) or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
+            raise ValueError(f"`limits` must be (lowest, highest) of each of the two coordinates; got {limits!r}.")
     sides = [np.linspace(*ends, 120) for ends in limits]
     grid = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2).astype(x.dtype)
-    density = jax.vmap(lambda position: logdensity_fn(given.structure.unravel(position)))(jnp.asarray(grid))
+    logdensity = as_logdensity(logdensity_fn)
+    density = jax.vmap(lambda position: logdensity(given.structure.unravel(position)))(jnp.asarray(grid))
     density = np.asarray(density, np.float64).reshape(120, 120)
     ax = _axes(ax, width=5.5, height=5)
     some = evenly_spaced(len(x), _MOST_POINTS)
@@ -403,6 +410,35 @@ def _axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:
     if not isinstance(ax, Axes):
         raise TypeError(f"`ax` must be matplotlib axes; got {type(ax).__name__}.")
     return ax
+
+
+def _check_made(value: object, kind: type, name: str, by: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"`{name}` must come from {by}; got {type(value).__name__}.")
+
+
+def _place_of(chosen: int | str, names: Sequence[str], name: str) -> int:
+    """The place of one of several, chosen by number or by name."""
+    if isinstance(chosen, str):
+        return names.index(check_choice(chosen, names, name))
+    try:
+        place = operator.index(chosen)
+    except TypeError:
+        place = -1
+    if not 0 <= place < len(names):
+        raise ValueError(f"`{name}` must be one of {len(names)}, by number from 0 or by name; got {chosen!r}.")
+    return place
+
+
+def _step_sizes(ranking: Ranking) -> np.ndarray:
+    _check_made(ranking, Ranking, "rankings", "`rank`, or be a mapping of such")
+    try:
+        sizes = np.array([float(label) for label in ranking.labels])
+    except (TypeError, ValueError):
+        sizes = np.array([np.nan])
+    if not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise ValueError(f"The labels of the ranking must be step sizes: positive numbers; got {ranking.labels}.")
+    return sizes
 
 
 def _shortened(label: str, longest: int = 24) -> str:

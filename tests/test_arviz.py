@@ -97,6 +97,9 @@ def test_a_report_goes_beside_a_summary():
         ({"posterior": dataset().isel(chain=0)}, {"target": logdensity}, "chain and draw"),
         ({"posterior": dataset()[[]]}, {"target": logdensity}, "chain"),
         (3, {"target": logdensity}, "no group"),
+        (MU, {"target": logdensity}, "no group 'posterior' in ndarray; `data` must be an InferenceData"),
+        (jnp.asarray(MU), {"target": logdensity}, "`data` must be an InferenceData"),
+        ({"posterior": {"mu": MU}}, {"target": logdensity}, "must be a Dataset; got dict"),
     ],
 )
 def test_mistakes_are_named(data, options, message):

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+import jaxpsd
 from jaxpsd import _demo
 from jaxpsd.cli import main
 
@@ -16,9 +17,24 @@ X = np.random.default_rng(1).normal(size=(400, 2)).astype(np.float32)
 def files(tmp_path):
     for name, draws in (("right", X), ("wide", 1.5 * X[:300])):
         np.savez(tmp_path / f"{name}.npz", samples=draws, scores=-draws, names=["mu", "tau"])
+    np.savez(tmp_path / "other.npz", samples=X, scores=-X, names=["a", "b"])
     np.save(tmp_path / "plain.npy", X)
     (tmp_path / "model.py").write_text("def logdensity(x):\n    return -0.5 * (x**2).sum()\n")
     return tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What is asked of tests, which are not made."""
+    calls = []
+
+    def test(*arguments, **options):
+        calls.append((arguments, options))
+        raise FloatingPointError("asked")
+
+    monkeypatch.setattr("jaxpsd.adaptive_test", test)
+    monkeypatch.setattr("jaxpsd.gof_test", test)
+    return calls
 
 
 def test_exit_codes_tell_right_from_wrong(files, capsys):
@@ -34,6 +50,31 @@ def test_a_log_density_will_do_for_scores(files, capsys):
     np.save(files / "scores.npy", -X)
     assert main(["test", str(files / "plain.npy"), "--scores", str(files / "scores.npy")]) == 0
     assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize(
+    "arrays", [{"samples": X, "scores": -X, "names": ["mu", "tau"]}, {"scores": -X}, {"anything": -X}]
+)
+def test_a_file_of_scores_may_be_an_archive(files, asked, arrays):
+    np.savez(files / "scores.npz", **arrays)
+    main(["test", str(files / "plain.npy"), "--scores", str(files / "scores.npz")])
+    (((_, target, _), _),) = asked
+    np.testing.assert_array_equal(target, -X)
+
+
+def test_the_adaptive_test_chooses_coordinates_unless_told(files, asked, capsys):
+    file = str(files / "right.npz")
+    for given, options in (([], {}), (["whiten"], {"transform": "whiten"}), (["none"], {"transform": None})):
+        main(["test", file, *(["--transform", *given] if given else [])])
+        found = asked.pop()[1]
+        assert {name: found[name] for name in found if name == "transform"} == options
+    main(["test", file, "--order", "2"])
+    assert asked.pop()[0][1] == jaxpsd.PSD(2, transform="standardize")
+    main(["test", file, "--order", "2", "--transform", "center"])
+    assert asked.pop()[0][1] == jaxpsd.PSD(2, transform="center")
+    with pytest.raises(SystemExit):
+        main(["test", "--help"])
+    assert "with --order, standardize" in " ".join(capsys.readouterr().out.split())
 
 
 def test_moments_are_listed(files, capsys):
@@ -65,7 +106,11 @@ def test_a_report_is_printed(files, capsys):
         (["test", "{}/plain.npy"], "has no scores"),
         (["test", "{}/absent.npy"], "There is no file"),
         (["test", "{}/plain.npy", "--logdensity", "nonsense"], "module:name"),
+        (["test", "{}/plain.npy", "--logdensity", ":logdensity"], "module:name"),
+        (["test", "{}/plain.npy", "--logdensity", ".:logdensity"], "module:name"),
         (["test", "{}/plain.npy", "--logdensity", "{}/model.py:absent"], "no function"),
+        (["test", "{}/plain.npy", "--scores", "{}/wide.npz"], "has scores of shape (300, 2), but"),
+        (["test", "{}/right.npz", "--scores", "{}/other.npz"], "has scores of a, b, but"),
         (["test", "{}/plain.npy", "--scores", "{}/right.npz", "--logdensity", "math:sin"], "not both"),
         (["test", "{}/right.npz", "--alpha", "2"], "alpha"),
         (["rank", "{}/plain.npy"], "has no scores"),
@@ -76,6 +121,31 @@ def test_mistakes_are_explained(files, arguments, message, capsys):
     error = capsys.readouterr().err
     assert error.startswith("jaxpsd: error: ")
     assert message in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def logdensity(x:\n", "failing.py could not be loaded: SyntaxError: "),
+        ("logdensity = nonsense", "NameError: "),
+        ("assert False, 'no data'", "AssertionError: no data"),
+        ("logdensity = {}['a']", "KeyError: 'a'"),
+        ("import no_such_module", "No module named"),
+        ("import sys; sys.exit(7)", "SystemExit: 7"),
+        ("def logdensity(x):\n    return {}['a']", "KeyError: 'a'"),
+        ("def logdensity(x):\n    return x.sum() * (1 / 0)", "ZeroDivisionError was raised in "),
+        ("def logdensity(x):\n    raise SystemExit(7)", "SystemExit: 7"),
+    ],
+)
+def test_a_model_that_fails_is_a_mistake_and_no_rejection(files, text, message, capsys):
+    (files / "failing.py").write_text(text)
+    assert main(["test", str(files / "plain.npy"), "--logdensity", f"{files / 'failing.py'}:logdensity"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("jaxpsd: error: ")
+    assert message in error
+    assert "failing.py" in error
+    assert "removed its internal frames" not in error
+    sys.modules.pop("failing", None)
 
 
 @pytest.mark.parametrize(

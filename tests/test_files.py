@@ -48,16 +48,58 @@ def test_a_table_is_read_with_names_scores_and_chains(tmp_path):
     ("text", "message"),
     [
         ("mu,mu\n1,2\n", "same name"),
-        ("mu,tau,score.mu\n1,2,3\n", "no column score.tau"),
+        ("mu,tau,score.mu\n1,2,3\n", "not for others, such as tau"),
+        ("mu,score.mu,score.tau\n1,2,3\n", "not for others, such as tau"),
         ("mu,chain\n1,0\n2,0\n3,1\n", "differ in length"),
+        ("mu,chain\n1,0\n2,nan\n", "number of a chain in every row"),
         ("mu,tau\n1,x\n", "could not be read"),
-        ("mu,tau\n1\n", "could not be read"),
+        ("mu,tau\n1\n", "names 2 columns, but rows have 1"),
+        ("mu,tau\n", "no rows of numbers"),
+        ("", "no rows of numbers"),
+        ("chain\n0\n1\n", "holds no draws"),
+        ("score.mu\n0\n1\n", "holds no draws, only scores"),
     ],
 )
 def test_a_table_that_makes_no_sense_is_named(tmp_path, text, message):
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         read(tmp_path / "x.csv")
+
+
+def test_the_mark_of_excel_is_no_letter(tmp_path):
+    (tmp_path / "x.csv").write_text("mu,tau\n1,2\n", encoding="utf-8-sig")
+    assert read(tmp_path / "x.csv").names == ("mu", "tau")
+
+
+def _truncated(path):
+    np.savez(path, samples=X)
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def _renamed(path):
+    """An array under the name of an archive, or the other way round."""
+    with path.open("wb") as file:
+        (np.save if path.suffix == ".npz" else np.savez)(file, X)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message"),
+    [
+        ("x.npy", lambda path: path.write_bytes(b""), "No data left"),
+        ("x.npz", lambda path: path.write_bytes(b""), "No data left"),
+        ("x.npz", _truncated, "zip"),
+        ("x.npy", lambda path: path.write_bytes(b"something else"), "no array of numbers"),
+        ("x.npy", _renamed, r"let its name end in \.npz"),
+        ("x.npz", _renamed, r"let its name end in \.npy"),
+        ("x.npz", lambda path: np.savez(path), "holds no draws"),
+        ("x.npz", lambda path: np.savez(path, samples=X, names="a"), r"has shape \(\) for samples \(6, 2\)"),
+        ("x.npz", lambda path: np.savez(path, samples=X, names=["a"]), r"has shape \(1,\)"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, name, write, message):
+    write(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"{name} could not be read: .*{message}"):
+        read(tmp_path / name)
 
 
 def test_nothing_is_unpickled(tmp_path):

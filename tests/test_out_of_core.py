@@ -210,16 +210,65 @@ def test_progress_of_other_work_is_not_taken_up(chains, tmp_path):
         over(chains[0], checkpoint=path)
 
 
+X = np.zeros((4, 2), np.float32)
+
+
 @pytest.mark.parametrize(
-    ("source", "error"),
+    ("source", "options", "error"),
     [
-        (np.zeros((0, 2)), "holds no draws"),
-        (np.zeros(5), "must be"),
-        (iter(()), "holds no draws"),
-        (3, "must be an array"),
-        ({"a": np.zeros((4, 2)), "b": np.zeros((5, 2))}, "must be"),
+        (np.zeros((0, 2)), {}, "holds no draws"),
+        (np.zeros(5), {}, "must be"),
+        (iter(()), {}, "holds no draws"),
+        (3, {}, "must be an array"),
+        ({"a": np.zeros((4, 2)), "b": np.zeros((5, 2))}, {}, "must be"),
+        ({"a": np.zeros((4, 0))}, {}, "without coordinates"),
+        ({"a": np.zeros(4)}, {"chains": True}, r"`source` must be \(chains, draws, …\); got \[\(4,\)\]"),
+        (X, {"chains": True}, r"`source` must be \(chains, draws, …\); got \[\(4, 2\)\]"),
+        (iter([X[:0], X]), {}, r"at least one draw; number 0 has shape \(0, 2\)"),
+        (iter([1.0]), {}, r"number 0 has shape \(\)"),
+        (range(3), {}, r"number 0 has shape \(\)"),
+        (b"bytes", {}, r"number 0 has shape \(\)"),
+        ({1.0, 2.0}, {}, r"number 0 has shape \(\)"),
+        (iter([X]), {"target": None}, r"pairs \(samples, scores\); number 0 is ndarray"),
+        (iter([X]), {"target": X}, "log-density function, or None"),
+        (X, {"target": None}, r"scores in the structure and shape of `source`; got None for \(4, 2\)"),
+        (X, {"target": "a"}, "scores in the structure"),
+        (X, {"target": 3}, "scores in the structure"),
+        (X, {"checkpoint_every": None}, "`checkpoint_every` must be seconds"),
+        (X, {"checkpoint_every": "a"}, "`checkpoint_every` must be seconds"),
+        (X, {"checkpoint": X}, "`checkpoint` must be the path of a file; got ndarray"),
     ],
 )
-def test_sources_that_will_not_do(source, error):
+def test_sources_and_options_that_will_not_do(source, options, error):
     with pytest.raises((ValueError, TypeError), match=error):
-        over(source)
+        over(source, **options)
+
+
+def test_states_and_paths_that_will_not_do(tmp_path):
+    state = STREAM.init(KEY, X[0])
+    for other in (None, X, {}, "a"):
+        with pytest.raises(TypeError, match="`state` must be the state of a stream"):
+            jaxpsd.save_state(other, tmp_path / "state.npz")
+        with pytest.raises(TypeError, match="`like` must be the state of a stream"):
+            jaxpsd.load_state(tmp_path / "state.npz", other)
+    with pytest.raises(TypeError, match="`path` must be the path of a file; got NoneType"):
+        jaxpsd.save_state(state, None)
+    with pytest.raises(ValueError, match="is a folder"):
+        jaxpsd.save_state(state, tmp_path)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        jaxpsd.save_state(state, tmp_path / "missing" / "state.npz")
+    with pytest.raises(FileNotFoundError, match="no file"):
+        jaxpsd.load_state(tmp_path / "state.npz", state)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_reads_and_writes_files_cannot_be_traced(tmp_path):
+    calls = (
+        lambda x: over(x),
+        lambda x: over(iter([x])),
+        lambda x: over(X),
+        lambda x: jaxpsd.save_state(STREAM.init(KEY, x[0]), tmp_path / "state.npz"),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="outside of `jit`"):
+            jax.jit(call)(X)

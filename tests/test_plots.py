@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
@@ -143,6 +145,87 @@ def test_contours_hold_their_share_of_the_draws():
         plots.draws(x, x)
     with pytest.raises(ValueError, match="limits"):
         plots.draws(logdensity, x, limits=((1, -1), (0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("picture", "made_by"),
+    [
+        (plots.null_distribution, "gof_test"),
+        (plots.moment_errors, "moment_table"),
+        (plots.second_moments, "moment_table"),
+        (plots.step_sizes, "rank"),
+        (lambda given: plots.step_sizes({"a": given}), "rank"),
+    ],
+)
+def test_results_of_another_kind_are_told_from_the_right_ones(picture, made_by):
+    for given in (None, 3, np.zeros((4, 2))):
+        with pytest.raises(TypeError, match=f"must come from `{made_by}"):
+            picture(given)
+    assert not plt.get_fignums()
+
+
+def ranking(labels):
+    rows = np.ones((len(labels), 2))
+    fields = {field.name: None for field in dataclasses.fields(jaxpsd.Ranking)}
+    return jaxpsd.Ranking(**fields | {"labels": labels, "discrepancy": rows[:, 0], "interval": rows})
+
+
+def test_step_sizes_are_positive():
+    for labels in ((0.0, 1.0), (-1.0, 1.0), (float("nan"), 1.0), ("a", "b")):
+        with pytest.raises(ValueError, match="must be step sizes"):
+            plots.step_sizes(ranking(labels))
+    with pytest.raises(ValueError, match="holds none"):
+        plots.step_sizes({})
+    assert not plt.get_fignums()
+
+
+def result(shape=()):
+    values = np.ones(shape)
+    numbers = dict.fromkeys(("statistic", "p_value", "adjusted_p_value", "threshold", "reject"), values)
+    others = dict.fromkeys(("parameter", "autocorrelation_time", "p_value_floor"))
+    replicates = np.ones((20, *shape))
+    return jaxpsd.GofResult(**numbers, **others, replicates=replicates, method="markov", alpha=0.05, labels=("V",))
+
+
+@pytest.mark.parametrize("number", [1, -1, 1.0, [], "a", object()])
+def test_what_to_show_is_chosen_by_number_or_name(number):
+    with pytest.raises(ValueError, match="`which` must be one of"):
+        plots.null_distribution(result(), which=number)
+    with pytest.raises(ValueError, match="`coordinate` must be one of"):
+        plots.marginal_scores(logdensity, {"b": np.zeros(5)}, coordinate=number)
+
+
+def test_the_tests_of_many_sets_are_no_picture():
+    with pytest.raises(ValueError, match="several sets"):
+        plots.null_distribution(result((4,)))
+
+
+def test_a_scale_that_is_not_known_has_no_colour(table):
+    scale = np.array([np.nan, 1.5])
+    errors = table.errors._replace(scale=scale)
+    ax = drawn(plots.second_moments(dataclasses.replace(table, errors=errors)))
+    assert ax.texts[0].get_text() == "?"
+    assert ax.images[0].get_clim() == pytest.approx((-0.5, 0.5))
+    unknown = errors._replace(scale=scale * np.nan, correlation=np.full((2, 2), np.nan))
+    ax = drawn(plots.second_moments(dataclasses.replace(table, errors=unknown)))
+    assert {text.get_text() for text in ax.texts} == {"?"}
+
+
+@pytest.mark.parametrize(
+    "limits", [((0, np.inf), (0, 1)), (("a", "b"), (0, 1)), ((0, 1), (0,)), 3, "a", [((0, 1), (0, 1))]], ids=repr
+)
+def test_limits_are_two_pairs_of_numbers(limits):
+    with pytest.raises((ValueError, TypeError), match="`limits` must be"):
+        plots.draws(logdensity, np.zeros((5, 2)), limits=limits)
+
+
+def test_a_log_density_that_is_none_is_explained():
+    for returned in (lambda x: x, lambda x: None):
+        with pytest.raises(TypeError, match="must return a scalar"):
+            plots.draws(returned, np.zeros((5, 2)))
+    with pytest.raises(KeyError) as caught:
+        plots.draws(lambda x: {}["a"], np.zeros((5, 2)))
+    assert "called with one position" in caught.value.__notes__[0]
 
 
 def test_pictures_go_where_they_are_told(table):

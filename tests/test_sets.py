@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 
 import jaxpsd
 from jaxpsd import _sets
@@ -54,6 +55,36 @@ def test_tests_are_those_of_each_set(stacked, ragged, options):
             np.testing.assert_allclose(results.replicates[k], alone.replicates, rtol=2e-4, atol=1e-6)
             np.testing.assert_array_equal(results.p_value[k], alone.p_value)
             np.testing.assert_allclose(results.p_value_floor[k], alone.p_value_floor)
+
+
+def test_u_statistics_are_not_filled_up(stacked):
+    # As many draws as none of the common sizes has; the same program serves both.
+    sets, options = stacked[:2, :57], {"method": "multinomial", "num_replicates": 39}
+    expected, found = (jaxpsd.gof_tests(KEY, jaxpsd.PSD(1), logdensity, each, **options) for each in (sets, list(sets)))
+    np.testing.assert_array_equal(found.replicates, expected.replicates)
+    np.testing.assert_array_equal(found.p_value_floor, expected.p_value_floor)
+
+
+def test_lists_can_be_traced(stacked):
+    def total(x):
+        return jaxpsd.discrepancies(jaxpsd.PSD(1), logdensity, [x[0], x[1][:33]]).sum()
+
+    def expected(x):
+        return jaxpsd.PSD(1)(logdensity, x[0]) + jaxpsd.PSD(1)(logdensity, x[1][:33])
+
+    for found, wanted in zip(jax.value_and_grad(total)(stacked), jax.value_and_grad(expected)(stacked), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    shape = jax.eval_shape(lambda x: jaxpsd.gof_tests(KEY, jaxpsd.PSD(1), logdensity, [x[0], x[1][:33]]), stacked)
+    assert shape.p_value.shape == (2,)
+
+
+def test_sets_whose_squares_are_too_small_are_named(stacked):
+    sets = [np.asarray(stacked[0]), np.asarray(stacked[1])]
+    scores = [-sets[0], -1e-25 * sets[1]]
+    with pytest.raises(FloatingPointError, match=r"Set 1 of 2: The scores are at most .* too small for float32"):
+        jaxpsd.discrepancies(jaxpsd.PSD(1), scores, sets)
+    with pytest.raises(FloatingPointError, match="Set 1 of 2: The statistic and all its replicates are zero"):
+        jaxpsd.gof_tests(KEY, jaxpsd.PSD(1), np.stack(scores), np.stack(sets), num_replicates=39)
 
 
 def test_scores_pytrees_and_chains(stacked):
@@ -114,8 +145,18 @@ def test_a_set_that_is_not_finite_is_named(stacked):
         (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, jnp.zeros((5, 2))), "goes into a list"),
         (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), jnp.zeros((4, 5, 3)), jnp.zeros((4, 5, 2))), "Scores must"),
         (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, [jnp.zeros((5, 2)), 3]), r"sets\[1\]"),
+        (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, xarray.Dataset()), "`sets` must be real numbers"),
+        (lambda: jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, None), "must have an axis of sets"),
         (lambda: jaxpsd.gof_tests(KEY, jaxpsd.PSD(2), logdensity, jnp.zeros((4, 5, 2)), method="auto"), "looks at"),
         (lambda: jaxpsd.gof_tests(KEY, jaxpsd.PSD(2), logdensity, jnp.zeros((4, 5, 2)), method="markov"), "looks at"),
+        (
+            lambda: jaxpsd.gof_tests(KEY, jaxpsd.PSD(2), logdensity, jnp.zeros((4, 5, 2)), method="asymptotic"),
+            "looks at",
+        ),
+        (
+            lambda: jaxpsd.gof_tests(KEY, jaxpsd.PSD(2), logdensity, jnp.zeros((4, 5, 2)), orders=memoryview(b"\1\2")),
+            "`orders` must be a sequence of integers",
+        ),
     ],
 )
 def test_sets_that_will_not_do(call, error):

@@ -1,5 +1,6 @@
 """Streams: batches and pieces in any grouping give what one call gives."""
 
+import pickle
 from itertools import pairwise
 
 import jax
@@ -196,6 +197,7 @@ def test_a_stream_that_cannot_be_rejected_says_so(x):
         (jaxpsd.PSD(2), {"orders": (1, 2)}, "replicates"),
         (jaxpsd.PSD(2), {"flip_probability": 0.1}, "replicates"),
         (jaxpsd.PSD(2), {"num_replicates": False}, "num_replicates"),
+        (jaxpsd.PSD(2), {"num_replicates": np.zeros((40, 2))}, "num_replicates"),
         (jaxpsd.PSD(2), {"orders": (1, 3), "num_replicates": 99}, "only to 2"),
     ],
 )
@@ -214,6 +216,9 @@ def test_beginnings_that_make_no_sense():
         jaxpsd.stream(jaxpsd.PSD(4), REPLICATES).init(KEY, jnp.zeros(300))
     with pytest.raises(TypeError, match="integers"):
         stream.init(KEY, jnp.zeros(2), start=1.5)
+    for position in ("strings", object(), {"a": None, "b": "c"}):
+        with pytest.raises(TypeError, match=r"`position.* must be an array of floats"):
+            stream.init(KEY, position)
     with pytest.raises(ValueError, match="chain_start"):
         stream.init(KEY, jnp.zeros(2), start=5, chain_start=6)
     with pytest.raises(ValueError, match="no draws"):
@@ -222,6 +227,27 @@ def test_beginnings_that_make_no_sense():
         stream.update(stream.init(KEY, jnp.zeros(2)), logdensity, jnp.zeros((5, 3)))
     with pytest.raises(ValueError, match="one stream"):
         stream.merge(stream.init(KEY, jnp.zeros(2)), stream.init(KEY, jnp.zeros(3)))
+
+
+@pytest.mark.parametrize("num_replicates", [0, 39])
+def test_zero_does_not_mean_that_squares_are_too_small(num_replicates):
+    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    stream = jaxpsd.stream(jaxpsd.PSD(1), num_replicates)
+    empty = stream.init(KEY, x[0])
+    with pytest.raises(FloatingPointError, match="squares too small for float32"):
+        stream.result(stream.update(empty, -1e-25 * x, x))
+    if num_replicates:
+        with pytest.raises(FloatingPointError, match="Are the scores zero"):
+            stream.result(stream.update(empty, 0 * x, x))
+    else:
+        assert stream.result(stream.update(empty, 0 * x, x)) == 0
+
+
+def test_a_stream_can_be_pickled():
+    stream = jaxpsd.stream(jaxpsd.PSD(2), 39)
+    copied = pickle.loads(pickle.dumps(stream))
+    with pytest.raises(ValueError, match="no draws"):
+        copied.result(stream.init(KEY, jnp.zeros(2)))
 
 
 def test_a_draw_that_is_not_finite_is_named(x):

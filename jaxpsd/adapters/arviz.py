@@ -80,10 +80,15 @@ def _group(data: Any, name: str) -> Any:
         return data
     try:
         group = data[name]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"There is no group {name!r} in {type(data).__name__}.") from error
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise ValueError(
+            f"There is no group {name!r} in {type(data).__name__}; `data` must be an InferenceData, a DataTree, or a "
+            "Dataset with dimensions chain and draw."
+        ) from error
     # A node of a tree holds its variables in a dataset.
     group = getattr(group, "dataset", group)
+    if not hasattr(group, "data_vars"):
+        raise ValueError(f"The group {name!r} must be a Dataset; got {type(group).__name__}.")
     if "chain" not in group.dims or "draw" not in group.dims:
         raise ValueError(f"The group {name!r} must have dimensions chain and draw; it has {', '.join(group.dims)}.")
     return group

@@ -8,6 +8,7 @@ _tables         results for people and programs
 _draws          draws with one leading axis, and names for their coordinates
 _shards         draws that are spread over devices
 _checks         what users may pass, and what they are told
+_functions      what users' functions are called with, and have to return
 _compile        programs compiled once for each log-density, and never used for another
 _blocks         passes over many draws in constant memory
 _score          a log-density, or given scores, to scores block by block

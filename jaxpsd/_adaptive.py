@@ -15,7 +15,8 @@ from jaxpsd._bootstrap import Wanted
 from jaxpsd._checks import check_choice, check_key, check_positive_integer
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws
-from jaxpsd._gof import GofResult, resampled, result_of, scored_in_advance
+from jaxpsd._gof import resampled, scored_in_advance
+from jaxpsd._gof_result import GofResult, result_of
 from jaxpsd._monomials import num_monomials
 from jaxpsd._psd import PSD, replicate_bytes
 from jaxpsd._settings import BOOTSTRAPS, Settings, check_several, check_weights_suit, labels_of

@@ -7,8 +7,7 @@ concrete: inside `jit`, `vmap` or `grad` the checks of values are skipped, those
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +102,7 @@ def _check_readable(value: object, name: str) -> None:
 
 
 # What arrays of other libraries raise where they cannot be had as NumPy's.
-_CONVERSION_ERRORS = (TypeError, ValueError, RuntimeError)
+CONVERSION_ERRORS = (TypeError, ValueError, RuntimeError)
 
 
 def as_real(value: object, name: str) -> np.ndarray | Array:
@@ -111,7 +110,7 @@ def as_real(value: object, name: str) -> np.ndarray | Array:
     _check_readable(value, name)
     try:
         array = value if isinstance(value, jax.Array) else np.asarray(value)
-    except _CONVERSION_ERRORS as error:
+    except CONVERSION_ERRORS as error:
         raise TypeError(f"`{name}` must be real numbers; got {type(value).__name__}: {error}") from error
     is_real = not jnp.issubdtype(array.dtype, jax.dtypes.prng_key) and array.dtype.kind in "fiub"
     if not (is_real or jnp.issubdtype(array.dtype, jnp.floating)):
@@ -138,7 +137,7 @@ def _as_array(leaf: ArrayLike, name: str, what: str) -> Array:
         leaf = leaf.astype(np.float64 if leaf.dtype == np.longdouble else leaf.dtype.newbyteorder("="))
     try:
         return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
-    except _CONVERSION_ERRORS as error:
+    except CONVERSION_ERRORS as error:
         found = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
         # Libraries say what to do, `detach` for example.
         reason = f": {error}" if isinstance(error, RuntimeError) else "."
@@ -337,83 +336,6 @@ def check_locations(locations: ArrayLike | None, draws: Draws) -> Float[Array, "
     if is_concrete(array) and not np.isfinite(array).all():
         raise ValueError("`locations` must be finite.")
     return array
-
-
-def check_function(function: object, name: str, of: str) -> None:
-    """Something that can be called."""
-    if not callable(function):
-        raise TypeError(f"`{name}` must be a function of {of}; got {type(function).__name__}.")
-
-
-def with_note(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function of the user's which, where it fails, says what it was called with."""
-
-    def called(*arguments: PyTree) -> Any:
-        try:
-            return function(*arguments)
-        except Exception as error:
-            shapes = ", ".join(str(jax.tree.map(jnp.shape, argument)) for argument in arguments)
-            written = " It must be written with jax.numpy." if isinstance(error, jax.errors.JAXTypeError) else ""
-            error.add_note(f"jaxpsd: `{name}` was called for one draw or pair of draws, of shape {shapes}.{written}")
-            raise
-
-    return called
-
-
-def returning_number(function: Callable[..., Any], name: str) -> Callable[..., Array]:
-    """A function of the user's, held to returning one floating-point number at the moment it is traced."""
-
-    def checked(*arguments: PyTree) -> Array:
-        value = with_note(function, name)(*arguments)
-        array = as_returned(value)
-        if array is None or array.shape != () or not _is_one_of(array, _FLOATING):
-            raise TypeError(
-                f"`{name}` must return one floating-point number for one draw or pair of draws; it returned "
-                f"{_described(value)}."
-            )
-        return array
-
-    return checked
-
-
-def returning_numbers(function: Callable[..., Any], name: str, *, floating: bool = True) -> Callable[..., PyTree]:
-    """As `returning_number`, for numbers or arrays in any structure; on request also integers and truth values."""
-    allowed, wanted = (_FLOATING, "floating-point") if floating else (_REAL, "real")
-
-    def checked(*arguments: PyTree) -> PyTree:
-        values = with_note(function, name)(*arguments)
-        leaves = jax.tree.leaves(values)
-        arrays = [as_returned(leaf) for leaf in leaves]
-        if not leaves or any(array is None or not _is_one_of(array, allowed) for array in arrays):
-            found = ", ".join(map(_described, leaves)) or "nothing"
-            raise TypeError(f"`{name}` must return {wanted} numbers or arrays; it returned {found}.")
-        return jax.tree.unflatten(jax.tree.structure(values), arrays)
-
-    return checked
-
-
-_FLOATING = (jnp.floating,)
-_REAL = (*_FLOATING, jnp.integer, jnp.bool_)
-
-
-def _is_one_of(array: Array, kinds: tuple[Any, ...]) -> bool:
-    return any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
-
-
-def as_returned(value: object) -> Array | None:
-    """What a function of the user's returned, as an array; None if it is neither number nor array."""
-    # To JAX a string may be the name of a type.
-    if isinstance(value, str) or not jax.tree_util.all_leaves([value]):
-        return None
-    try:
-        return jnp.asarray(value)
-    except _CONVERSION_ERRORS:
-        return None
-
-
-def _described(value: object) -> str:
-    array = as_returned(value)
-    return type(value).__name__ if array is None else f"{array.dtype} of shape {array.shape}"
 
 
 def check_fits(shape: tuple[int, ...], dtype: jnp.dtype, what: str, instead: str) -> None:

@@ -13,9 +13,10 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._checks import check_positive_integer, is_concrete, with_note
+from jaxpsd._checks import check_positive_integer, is_concrete
 from jaxpsd._discrepancy import check_input
 from jaxpsd._draws import Draws, Structure, one_of
+from jaxpsd._functions import check_function, returning_numbers
 from jaxpsd._psd import PSD
 from jaxpsd._regression import Functions, regress
 from jaxpsd._score import NeedsFunction
@@ -106,17 +107,19 @@ def corrected_expectation(
     >>> print(result.sample_mean.round(1), result.value.round(3))
     [2.2 2.4] [1. 1.]
     """
-    if not callable(fn):
-        raise TypeError(f"`fn` must be a function of one position; got {type(fn).__name__}.")
+    check_function(fn, "fn", "one position")
     psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform)
     target, draws, weights = check_input(target, samples, weights, chains)
+    structure = _structure_of_value(fn, draws)
+    if structure.dim == 0:
+        raise ValueError(f"`fn` must return at least one number; it returned arrays of shapes {structure.shapes}.")
     fit = regress(_UserFunction(draws.structure), psd, target, draws, weights, function=fn)
     if is_concrete(fit.standard_error) and not np.isfinite(fit.standard_error).all():
         raise FloatingPointError(
             f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
             "large to be squared. Use other units, or float64."
         )
-    unravel = _structure_of_value(fn, draws).unravel
+    unravel = structure.unravel
     if is_concrete(fit.explained) and (least := float(fit.explained.min())) < _ENOUGH:
         warn_user(
             f"The {fit.num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
@@ -138,7 +141,7 @@ class _UserFunction(NeedsFunction, Functions):
 
     def values(self, x: Block) -> Float[Array, "block functions"]:
         def flat(x: Vector) -> Float[Array, " functions"]:
-            value = _explained(self.function)(self.structure.unravel(x))
+            value = returning_numbers(self.function, "fn", floating=False)(self.structure.unravel(x))
             return ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), value))[0]
 
         return jax.vmap(flat)(x)
@@ -146,21 +149,7 @@ class _UserFunction(NeedsFunction, Functions):
 
 def _structure_of_value(fn: Callable[[PyTree], Any], draws: Draws) -> Structure:
     """What f's value looks like, with means instead of numbers that may be integers."""
-    leaves, treedef = jax.tree.flatten(jax.eval_shape(_explained(fn), one_of(draws.positions)))
+    leaves, treedef = jax.tree.flatten(
+        jax.eval_shape(returning_numbers(fn, "fn", floating=False), one_of(draws.positions))
+    )
     return Structure(treedef, tuple(leaf.shape for leaf in leaves), (draws.dtype,) * len(leaves))
-
-
-def _explained(fn: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:
-    """Say in our words what is wrong with a function, at the moment it is traced."""
-
-    def checked(position: PyTree) -> Any:
-        value = with_note(fn, "fn")(position)
-        leaves = jax.tree.leaves(value)
-        if not leaves or not all(
-            jnp.issubdtype(jnp.result_type(leaf), jnp.number) or jnp.issubdtype(jnp.result_type(leaf), jnp.bool_)
-            for leaf in leaves
-        ):
-            raise TypeError("`fn` must return numbers or arrays of them.")
-        return value
-
-    return checked

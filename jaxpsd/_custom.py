@@ -11,10 +11,10 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._checks import check_function, returning_number, returning_numbers
 from jaxpsd._discrepancy import Discrepancy
 from jaxpsd._draws import Draws, Structure, one_of
 from jaxpsd._form import Form
+from jaxpsd._functions import check_function, returning_number, returning_numbers
 from jaxpsd._kernels import BaseKernel, Tile
 from jaxpsd._ksd import PairwiseDiscrepancy, SteinKernelForm
 from jaxpsd._operator import second_order

@@ -29,7 +29,7 @@ from jaxpsd._checks import (
     warn_of_coarse_draws,
 )
 from jaxpsd._draws import Draws, ravel
-from jaxpsd._form import FEW, Form, PairSums, all_scored, gram_of, in_coordinates_of
+from jaxpsd._form import FEW, Form, PairSums, all_scored, gram_of, in_coordinates_of, safe_root
 from jaxpsd._score import Kernel, Scorer, check_target, raise_for_value, run, run_on_shares, scores_of
 from jaxpsd._shards import at_hand
 from jaxpsd._transform import Affine, Rule, check_transform
@@ -241,9 +241,7 @@ def _root_kernel(
     scorer: Scorer, arrays: PyTree, form: Form, weights: Float[Array, " draws"] | None
 ) -> tuple[Scalar, Scalar]:
     v, share = _v_kernel(scorer, arrays, form, weights)
-    # The square root has no derivative at zero; its value there is fine.
-    is_zero = v == 0
-    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, v))), share
+    return safe_root(v), share
 
 
 def _u_kernel(scorer: Scorer, arrays: PyTree, form: Form, weights: None) -> tuple[Scalar, Scalar]:

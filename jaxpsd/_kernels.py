@@ -25,9 +25,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._blocks import corresponding, einsum
-from jaxpsd._checks import as_real, check_choice, check_positive, check_positive_integer, is_concrete, with_note
+from jaxpsd._checks import as_real, check_choice, check_positive, check_positive_integer, is_concrete
 from jaxpsd._distances import Tile, checked_length, checked_median_distance, pairs_of
 from jaxpsd._draws import Draws, Structure
+from jaxpsd._functions import returning_number
 from jaxpsd._operator import stein_operator
 from jaxpsd._score import NeedsFunction
 from jaxpsd._transform import Affine, mean_of
@@ -359,7 +360,7 @@ class _OperatedKernel(NeedsFunction, BaseKernel):
     structure: Structure
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
-        value = explained(self.function, "kernel")(self.structure.unravel(x), self.structure.unravel(y))
+        value = returning_number(self.function, "kernel")(self.structure.unravel(x), self.structure.unravel(y))
         return value.astype(x.dtype)
 
     def stein(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
@@ -377,19 +378,3 @@ class _OperatedKernel(NeedsFunction, BaseKernel):
             return gradient + value * u
 
         return stein_operator(field, s, order=1)(x)
-
-
-def explained(function: Callable[..., Any], name: str) -> Callable[..., Scalar]:
-    """Say in our words what is wrong with a function of two draws, at the moment it is traced."""
-
-    def checked(*arguments: PyTree) -> Scalar:
-        value = with_note(function, name)(*arguments)
-        found = getattr(value, "dtype", type(value).__name__)
-        if jnp.shape(value) != () or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-            raise TypeError(
-                f"`{name}` must return one floating-point number for a pair of draws; it returned {found} of shape "
-                f"{jnp.shape(value)}."
-            )
-        return jnp.asarray(value)
-
-    return checked

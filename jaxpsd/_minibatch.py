@@ -16,14 +16,13 @@ from jaxpsd._blocks import block_length, map_over_blocks
 from jaxpsd._checks import (
     as_arrays,
     check_fits,
-    check_function,
     check_key,
     check_positive_integer,
     check_samples,
-    returning_number,
 )
 from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws
+from jaxpsd._functions import check_function, returning_number
 from jaxpsd._score import check_finite_draws, guarded_score
 from jaxpsd._shards import beside
 from jaxpsd._types import LogDensityFn, PyTree

@@ -12,8 +12,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxpsd._blocks import einsum
-from jaxpsd._checks import as_floats, check_function, is_concrete, returning_numbers
+from jaxpsd._checks import as_floats, is_concrete
 from jaxpsd._draws import Draws
+from jaxpsd._functions import check_function, returning_numbers
 from jaxpsd._score import as_logdensity, guarded_score
 from jaxpsd._types import LogDensityFn, PyTree, Scalar, Vector
 

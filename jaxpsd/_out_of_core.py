@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._checks import check_positive_integer, is_concrete, shapes_of
-from jaxpsd._gof import GofResult
+from jaxpsd._gof_result import GofResult
 from jaxpsd._score import score
 from jaxpsd._stream import Stream, StreamState, is_one_stream
 from jaxpsd._types import LogDensityFn, PyTree, Scalar, Target

@@ -18,9 +18,10 @@ from jax.extend import core
 from jax.tree_util import Partial
 
 from jaxpsd._blocks import block_length, map_over_blocks
-from jaxpsd._checks import as_returned, check_finite, check_function, check_samples, check_scores
+from jaxpsd._checks import check_finite, check_samples, check_scores
 from jaxpsd._compile import compiled
 from jaxpsd._draws import Draws, one_of, ravel
+from jaxpsd._functions import as_returned, check_function
 from jaxpsd._shards import Everywhere, at_hand, beside, shards_of
 from jaxpsd._types import Block, LogDensityFn, PyTree, Target
 

@@ -20,7 +20,8 @@ from jaxpsd._blocks import sets_at_once
 from jaxpsd._checks import as_real, check_key, check_samples, is_concrete, shapes_of
 from jaxpsd._compile import compiled
 from jaxpsd._discrepancy import Discrepancy
-from jaxpsd._gof import GofResult, gof_test
+from jaxpsd._gof import gof_test
+from jaxpsd._gof_result import GofResult
 from jaxpsd._resampling import floor_of
 from jaxpsd._score import LogDensity, check_target
 from jaxpsd._settings import BOOTSTRAPS, UNBIASED, Settings, check_discrepancy, check_orders

@@ -17,8 +17,8 @@ from jaxpsd._bootstrap import Sums, Wanted, accumulate, statistics
 from jaxpsd._checks import check_choice, check_key, check_samples, is_concrete
 from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Structure
-from jaxpsd._form import Form, in_coordinates_of
-from jaxpsd._gof import GofResult, result_of
+from jaxpsd._form import Form, in_coordinates_of, safe_root
+from jaxpsd._gof_result import GofResult, result_of
 from jaxpsd._resampling import Scheme, floor_of, signs_of
 from jaxpsd._score import Scorer, run
 from jaxpsd._settings import SIGNS, Settings, check_discrepancy, check_orders, labels_of, wanted_of
@@ -248,7 +248,7 @@ class _Made:
             raise FloatingPointError(f"The statistic of this stream is not finite. {self.discrepancy._remedy}")
         _check_underflow(values, state.sums)
         if not num_replicates:
-            return jnp.sqrt(values[0, 0])
+            return safe_root(values[0, 0])
         floor = floor_of(method, parameter, n, jnp.maximum(state.chains, 1))
         if is_concrete(floor):
             warn_of_few(float(floor), alpha, None)

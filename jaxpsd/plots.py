@@ -15,9 +15,9 @@ from jaxtyping import Float
 from jaxpsd._checks import as_real, check_choice, check_positive_integer, check_samples
 from jaxpsd._discrepancy import Discrepancy, check_input
 from jaxpsd._draws import Draws, evenly_spaced, ravel
-from jaxpsd._gof import GofResult
+from jaxpsd._gof_result import GofResult
 from jaxpsd._moments import MomentTable
-from jaxpsd._rank import Ranking
+from jaxpsd._ranking import Ranking
 from jaxpsd._score import as_logdensity, check_finite_draws, scores_of
 from jaxpsd._settings import check_discrepancy
 from jaxpsd._transform import fit

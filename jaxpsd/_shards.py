@@ -147,7 +147,7 @@ def flattened(leaves: Sequence[Array], leading: int) -> list[Array]:
     """Arrays with so many leading axes merged into one, of draws; where one is spread over devices, all are alike."""
     shards = next((found for leaf in leaves if (found := shards_of(leaf)) is not None), None)
     if shards is None:
-        together = beside(leaves[0], list(leaves))
+        together = [leaves[0], *beside(leaves[0], leaves[1:])]
         return [_merge(leaf, leading) for leaf in together] if leading > 1 else together
     put = [shards.put(leaf) for leaf in leaves]
     return list(_merged(shards, leading)(put)) if leading > 1 else put
@@ -185,12 +185,12 @@ def beside(positions: PyTree, values: PyTree) -> PyTree:
     leaf = jax.tree.leaves(positions)[0]
     if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
         return values
-    devices, sharding = leaf.devices(), leaf.sharding
+    sharding = leaf.sharding
 
     def is_elsewhere(value: object) -> bool:
         if not isinstance(value, jax.Array) or isinstance(value, Tracer):
             return False
-        return value.committed and value.devices() != devices
+        return value.committed and value.devices() != leaf.devices()
 
     if not any(map(is_elsewhere, jax.tree.leaves(values))):
         return values

@@ -17,7 +17,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int
 
 from jaxpsd._blocks import block_length, map_over_blocks
-from jaxpsd._draws import Draws
+from jaxpsd._draws import Draws, apart
 from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._score import Scorer, run, run_on_shares
 from jaxpsd._shards import followed_by_next_share, put_together, shards_of, share_index
@@ -166,7 +166,7 @@ def times_by_chain(scores: PyTree, draws: Draws, form: Form) -> Float[np.ndarray
 
 
 def _times_by_chain(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> Float[Array, " chains"]:
-    chains = jax.tree.map(lambda leaf: leaf.reshape(shape.num_chains, -1, *leaf.shape[1:]), arrays)
+    chains = apart(arrays, shape.num_chains)
     length = jax.tree.leaves(chains)[0].shape[1]
     start = length - shape.stride * np.arange(shape.per_chain, 0, -1)
     stretches = _Stretches(start[None], np.arange(shape.per_chain)[None])

@@ -64,13 +64,8 @@ class Draws:
 
     def between(self, start: int, stop: int) -> "Draws":
         """Draws `start` … `stop` − 1 of each chain."""
-
-        def cut(leaf: Array) -> Array:
-            chains = leaf.reshape(self.num_chains, leaf.shape[0] // self.num_chains, *leaf.shape[1:])
-            some = chains[:, start:stop]
-            return some.reshape(some.shape[0] * some.shape[1], *leaf.shape[1:])
-
-        return Draws(jax.tree.map(cut, self.positions), self.num_chains, self.labels)
+        some = jax.tree.map(lambda chains: chains[:, start:stop], apart(self.positions, self.num_chains))
+        return Draws(joined(some), self.num_chains, self.labels)
 
     def like(self, samples: PyTree) -> PyTree:
         """These draws with the leading axes that the user's samples have."""
@@ -137,6 +132,16 @@ def _index(at: tuple[int, ...]) -> str:
 
 def _size(leaf: Array) -> int:
     return prod(leaf.shape[1:])
+
+
+def apart(arrays: PyTree, count: int) -> PyTree:
+    """Draws in so many parts of one length, along an axis of their own."""
+    return jax.tree.map(lambda leaf: leaf.reshape(count, leaf.shape[0] // count, *leaf.shape[1:]), arrays)
+
+
+def joined(parts: PyTree) -> PyTree:
+    """Parts of draws one after the other."""
+    return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), parts)
 
 
 def evenly_spaced(count: int, most: int) -> np.ndarray:

@@ -27,6 +27,7 @@ from jaxpsd._blocks import (
     sum_over_tile_pairs,
     weighted,
 )
+from jaxpsd._draws import apart, joined
 from jaxpsd._score import Scorer
 from jaxpsd._shards import gathered, sum_of_shares
 from jaxpsd._transform import Affine
@@ -259,10 +260,10 @@ def mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar,
     """Mean of Δ(x₁, x₂), Δ(x₃, x₄), …, a last draw without a partner left out; and its standard error."""
     scorer = in_coordinates_of(form, scorer)
     count = num_draws(arrays) // 2
-    paired = jax.tree.map(lambda leaf: leaf[: 2 * count].reshape(count, 2, *leaf.shape[1:]), arrays)
+    paired = apart(jax.tree.map(lambda leaf: leaf[: 2 * count], arrays), count)
 
     def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[tuple[Array, Array], None]:
-        x, s = scorer(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), block))
+        x, s = scorer(joined(block))
         terms = corresponding(form.kernel, x[::2], s[::2], x[1::2], s[1::2])
         return (sum_draws(weighted(terms, fresh)), sum_draws(weighted(terms**2, fresh))), None
 

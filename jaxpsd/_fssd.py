@@ -34,6 +34,7 @@ from jaxpsd._distances import checked_length, checked_median_distance
 from jaxpsd._draws import Draws, ravel
 from jaxpsd._form import Form, all_scored, in_coordinates_of
 from jaxpsd._score import Scorer, check_finite_draws, run, scores_of
+from jaxpsd._shards import beside
 from jaxpsd._transform import Affine, Transform, check_streamable, check_transform, in_coordinates, resolve
 from jaxpsd._types import Block, PyTree, Scalar, Target
 
@@ -135,7 +136,12 @@ class FSSD(Discrepancy):
             check_choice(bandwidth, ("median",), "bandwidth")
             bandwidth = checked_median_distance(draws, affine)
         x = in_coordinates(ravel(draws.positions), affine)
-        return cls(_gaussian_locations(rng_key, x, num_locations), bandwidth, transform=affine, block_size=block_size)
+        return cls(
+            _gaussian_locations(beside(x, rng_key), x, num_locations),
+            bandwidth,
+            transform=affine,
+            block_size=block_size,
+        )
 
     @classmethod
     def optimized(
@@ -210,7 +216,7 @@ class FSSD(Discrepancy):
         scale = x.std(axis=0, keepdims=True)
         scale = jnp.where(scale > 0, scale, 1)
         problem = _Problem(x, s, x.mean(axis=0, keepdims=True), scale, distance, learning_rate, regularization)
-        locations, sigma = _search(rng_key, problem, num_locations, num_steps, show=progress)
+        locations, sigma = _search(beside(x, rng_key), problem, num_locations, num_steps, show=progress)
         fssd = cls(locations, sigma, transform=affine, block_size=block_size)
         held_out = (part.between(cut, per_chain).like(samples) for part in (scored, draws))
         return OptimizedFSSD(fssd, *held_out)

@@ -37,6 +37,7 @@ from jaxpsd._settings import (
     labels_of,
     wanted_of,
 )
+from jaxpsd._shards import beside
 from jaxpsd._types import PyTree, Target
 from jaxpsd._watch import Watched, warn, warn_of_few
 
@@ -278,9 +279,10 @@ def _asymptotic_test(
     check_varies(jnp.append(jnp.abs(matrix).max(), u), draws, discrepancy)
     if null is not None:
         _, matrix, _ = null_of(*null, "The null distribution", centred=False)
+        matrix = beside(u, matrix)
     warn(seen, draws, form, method="asymptotic", assumes_independence=True)
     if not deterministic:
-        values = jnp.append(u, simulate(rng_key, matrix, settings.num_replicates) / n)
+        values = jnp.append(u, simulate(beside(matrix, rng_key), matrix, settings.num_replicates) / n)
         return result_of(values[None], _ASYMPTOTIC, settings, ("U",))
     if not is_concrete(u, matrix):
         raise ValueError("`deterministic=True` computes on the host and cannot be traced; simulate inside `jit`.")
@@ -317,9 +319,10 @@ def _norm_test(
     check_varies(jnp.append(root, v), draws, discrepancy)
     if null is not None:
         _, root, _ = run_on_shares(null_root, *null, form, function=function)
+        root = beside(v, root)
         discrepancy._finite(root, *null, "The null distribution")
     warn(seen, draws, form, method="asymptotic", assumes_independence=True)
-    values = jnp.append(v, simulate_norms(rng_key, form, root, settings.num_replicates) / draws.num_draws)
+    values = jnp.append(v, simulate_norms(beside(root, rng_key), form, root, settings.num_replicates) / draws.num_draws)
     return result_of(values[None], _ASYMPTOTIC, settings, ("V",))
 
 

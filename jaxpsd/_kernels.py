@@ -29,7 +29,7 @@ from jaxpsd._checks import as_real, check_choice, check_positive, check_positive
 from jaxpsd._distances import Tile, checked_length, checked_median_distance, pairs_of
 from jaxpsd._draws import Draws, Structure
 from jaxpsd._functions import returning_number
-from jaxpsd._operator import stein_operator
+from jaxpsd._operator import first_order
 from jaxpsd._score import NeedsFunction
 from jaxpsd._transform import Affine, mean_of
 from jaxpsd._types import Block, PyTree, Scalar, Vector
@@ -377,4 +377,4 @@ class _OperatedKernel(NeedsFunction, BaseKernel):
             value, gradient = jax.value_and_grad(self, argnums=1)(x, y)
             return gradient + value * u
 
-        return stein_operator(field, s, order=1)(x)
+        return first_order(field, x, s)

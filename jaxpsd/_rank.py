@@ -22,13 +22,14 @@ from jaxpsd._blocks import sets_at_once
 from jaxpsd._bootstrap import Wanted, bootstrap
 from jaxpsd._checks import check_fits, check_key, check_samples
 from jaxpsd._discrepancy import Discrepancy
-from jaxpsd._draws import Draws, evenly_spaced
+from jaxpsd._draws import Draws, apart, evenly_spaced
 from jaxpsd._form import Form, in_coordinates_of
 from jaxpsd._gof import check_varies, warn_of_doubts
 from jaxpsd._ranking import Outcome, Ranking, ranking_of
 from jaxpsd._resampling import Scheme, settle
 from jaxpsd._score import Scorer, check_finite_draws, check_target, run, scores_of
 from jaxpsd._settings import Settings, check_discrepancy, check_several
+from jaxpsd._shards import beside
 from jaxpsd._signs import Shifted, Signs
 from jaxpsd._transform import common_transform
 from jaxpsd._types import PyTree, Target
@@ -212,7 +213,7 @@ def _common_form(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates
         jax.tree.map(lambda leaf, places=places: leaf[places], draws.positions)
         for draws, places in zip(sets, chosen, strict=True)
     ]
-    pooled = Draws(jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *some))
+    pooled = Draws(jax.tree.map(lambda *leaves: jnp.concatenate(beside(leaves[0], leaves)), *some))
     return discrepancy, discrepancy._test_form(pooled, None, num_replicates)
 
 
@@ -271,7 +272,7 @@ def _all_replicates(
         groups.setdefault((_shape(candidate.draws), scheme.method), []).append(k)
     for members in groups.values():
         positions, scores, signs = (
-            jax.tree.map(lambda *leaves, join=join: join(leaves), *parts)
+            jax.tree.map(lambda *leaves, join=join: join(beside(leaves[0], leaves)), *parts)
             for join, parts in (
                 (jnp.concatenate, [candidates[k].draws.positions for k in members]),
                 (jnp.concatenate, [candidates[k].scores for k in members]),
@@ -288,7 +289,7 @@ def _all_replicates(
 def _replicates_of_sets(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, sets: _Sets) -> _Replicates:
     return jax.lax.map(
         lambda each: _replicates(scorer, each[0], form, each[1], reruns=sets.reruns),
-        (_apart(arrays, sets.num_sets), signs),
+        (apart(arrays, sets.num_sets), signs),
         batch_size=_together(scorer, arrays, sets),
     )
 
@@ -308,17 +309,12 @@ def _values_of_sets(scorer: Scorer, arrays: PyTree, form: Form, sets: _Sets) -> 
     def value(arrays: PyTree) -> Array:
         return form.pair_sums(moved, arrays, None, diagonal=False).total
 
-    return jax.lax.map(value, _apart(arrays, sets.num_sets), batch_size=_together(scorer, arrays, sets))
+    return jax.lax.map(value, apart(arrays, sets.num_sets), batch_size=_together(scorer, arrays, sets))
 
 
 def _together(scorer: Scorer, arrays: PyTree, sets: _Sets) -> int | None:
     x, _ = jax.eval_shape(scorer, arrays)
     return sets_at_once(len(x) // sets.num_sets * 16 * x.shape[1] * x.dtype.itemsize)
-
-
-def _apart(arrays: PyTree, count: int) -> PyTree:
-    """Sets that lie one after the other, along an axis of their own."""
-    return jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), arrays)
 
 
 def _replicates(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, *, reruns: bool) -> _Replicates:

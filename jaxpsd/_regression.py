@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from jaxpsd._autocorrelation import measure_dependence, variance_of_mean
 from jaxpsd._blocks import block_length, einsum, map_over_blocks, sum_over_blocks, weighted
 from jaxpsd._checks import is_concrete
-from jaxpsd._draws import Draws
+from jaxpsd._draws import Draws, apart, joined
 from jaxpsd._form import Form, all_scored, gram_of, in_coordinates_of
 from jaxpsd._psd import PSD
 from jaxpsd._score import Scorer, raise_for_value, run, scores_of
@@ -216,7 +216,7 @@ def _from_features(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: F
     tilt = inverse * einsum("ij,kj,k->i", shrunk, directions, mean * inverse)
 
     def residuals(stretches: PyTree) -> tuple[Block, Block]:
-        block = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stretches)
+        block = joined(stretches)
         tau, f = columns(block[0])
         centred = tau - centre[None]
         e = f - f_mean[None] - einsum("nj,jk->nk", centred, slope)
@@ -226,13 +226,11 @@ def _from_features(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: F
         both = g[:, None] * e, block[1][:, None] * e**2
         return jax.tree.map(lambda values: values.reshape(-1, problem.stretch, values.shape[1]).mean(axis=1), both)
 
-    def stretched(leaf: Array) -> Array:
-        chains = leaf.reshape(problem.num_chains, -1, *leaf.shape[1:])
-        kept = chains.shape[1] - chains.shape[1] % problem.stretch
-        return chains[:, :kept].reshape(-1, problem.stretch, *leaf.shape[1:])
-
     share = jnp.ones(n, x.dtype) if weights is None else weights * n
-    grouped = jax.tree.map(stretched, (arrays, share))
+    chain = n // problem.num_chains
+    whole = chain - chain % problem.stretch
+    kept = joined(jax.tree.map(lambda leaf: leaf[:, :whole], apart((arrays, share), problem.num_chains)))
+    grouped = apart(kept, problem.num_chains * whole // problem.stretch)
     influence, squares = map_over_blocks(residuals, grouped, max(1, length // problem.stretch))
     value = f_mean - einsum("j,jk->k", mean, slope)
     explained = 1 - squares.mean(axis=0) / jnp.where(variance > 0, variance, 1)

@@ -25,6 +25,7 @@ from jaxpsd._gof_result import GofResult
 from jaxpsd._resampling import floor_of
 from jaxpsd._score import LogDensity, check_target
 from jaxpsd._settings import BOOTSTRAPS, UNBIASED, Settings, check_discrepancy, check_orders
+from jaxpsd._shards import beside
 from jaxpsd._types import PyTree, Target
 from jaxpsd._warnings import warn_user
 
@@ -283,6 +284,7 @@ def _equal_sets(
         variant=(options, chains, together),
     )  # fmt: skip
     given = keys, None if is_density else target, sets, weights
+    arguments, discrepancy, given = beside(sets, (arguments, discrepancy, given))
     results = []
     for start in range(0, count, size):
         # The last call is filled up with sets that have been there before.

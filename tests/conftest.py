@@ -18,6 +18,12 @@ DATA = Path(__file__).parent / "data"
 fast_compilation = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
 jax.config.update("jax_disable_most_optimizations", fast_compilation)
 
+# What one process has compiled, others need not: workers, notebooks, scripts, and the next run.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "programs"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
 # For the tests of draws that are spread over devices; all others use the first.
 jax.config.update("jax_num_cpu_devices", 8)
 

@@ -120,7 +120,7 @@ def test_what_makes_no_sense_is_refused():
     x = jax.random.normal(jax.random.key(7), (50, 2))
     with pytest.raises(TypeError, match="`fn` must be a function"):
         jaxpsd.corrected_expectation(3, logdensity, x)
-    with pytest.raises(TypeError, match="must return numbers"):
+    with pytest.raises(TypeError, match="must return real numbers"):
         jaxpsd.corrected_expectation(lambda x: None, logdensity, x)
     with pytest.raises(ValueError, match="at least four draws"):
         jaxpsd.corrected_expectation(lambda x: x, logdensity, x[:3])
@@ -128,3 +128,18 @@ def test_what_makes_no_sense_is_refused():
         jaxpsd.corrected_expectation(lambda x: x, logdensity, x, order=20, weights=jnp.ones(50))
     with pytest.raises(FloatingPointError, match="Is `fn` finite"):
         jaxpsd.corrected_expectation(lambda x: jnp.log(x), logdensity, x)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: "a", lambda x: 1j * x, lambda x: None], ids=["a string", "complex", "nothing"]
+)
+def test_functions_of_anything_but_real_numbers_are_refused(fn, normal_draws):
+    x, s = normal_draws
+    with pytest.raises(TypeError, match="`fn` must return real numbers or arrays; it returned"):
+        jaxpsd.corrected_expectation(fn, s, x)
+
+
+def test_functions_of_no_numbers_at_all_are_refused(normal_draws):
+    x, s = normal_draws
+    with pytest.raises(ValueError, match="`fn` must return at least one number"):
+        jaxpsd.corrected_expectation(lambda x: x[:0], s, x)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._checks import check_key, check_positive_integer
-from jaxpsd._draws import Draws, names_of
+from jaxpsd._draws import Draws, joined, names_of
 from jaxpsd._types import LogDensityFn, PyTree
 
 try:
@@ -77,7 +77,7 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
         error.add_note("jaxpsd: `from_numpyro` takes an MCMC that has been run.")
         raise
     num_chains = next(iter(constrained.values())).shape[0]
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), constrained)
+    flat = joined(constrained)
     return _unconstrained(model, args, kwargs, flat, num_chains)
 
 

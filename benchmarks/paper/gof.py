@@ -194,7 +194,7 @@ def render_asymptotic(results: Mapping[str, Any]) -> str:
         f"- *Order 4 does not keep its power against Student-t*: {verdict(min(student_t.values()) < 0.9)}; "
         + ", ".join(f"d = {dim}: {share:.2f}" for dim, share in student_t.items()) + ".",
         f"- *The level is not well controlled*: {verdict(bool(too_high))}{which}; levels lie between "
-        f"{min(levels.values()):.3f} and {max(levels.values()):.3f}. Ours differs from the paper's test in one respect: "
+        f"{min(levels.values()):.3f} and {max(levels.values()):.3f}. Ours differs from the paper's in one respect: "
         "an estimated covariance makes the null distribution too wide, by the diagonal of the Gram matrix, and is "
         "shrunk so that its variance is that of U.",
     ])  # fmt: skip

@@ -73,7 +73,7 @@ def sample_grid(
     except (TypeError, ValueError):
         differ = False
     if not values or not differ:
-        raise ValueError(f"`grid` must be numbers, or other values, that differ, at least one; got {values!r:.100}.")
+        raise ValueError(f"`grid` must be values that differ from each other, and at least one; got {values!r:.100}.")
     from tqdm import tqdm  # Not needed by most, and slow to import.
 
     draws = {} if done is None else done

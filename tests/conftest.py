@@ -85,7 +85,6 @@ def chain():
 # Each variant of these compiles programs of its own, which is what takes time. Every run tries the first two; the
 # scheduled one tries all.
 _TWO_VARIANTS = {
-    "test_a_set_gone_astray_does_not_set_the_scale",
     "test_any_discrepancy_ranks_by_its_own_values",
     "test_asymptotic_tests_agree_with_bootstraps_and_can_be_traced",
     "test_batches_of_any_size_give_the_result_of_one_call",
@@ -122,21 +121,30 @@ _ON_SCHEDULE = {
     "test_a_correlated_regression_is_told_from_its_mean_field",
     "test_a_report_goes_beside_a_summary",
     "test_a_report_is_printed",
+    "test_a_set_gone_astray_does_not_set_the_scale",
+    "test_a_target_far_from_gaussian_is_called_so",
     "test_a_transform_is_a_change_of_coordinates",
     "test_any_array_gives_a_finite_number_or_a_clear_error",
+    "test_chains_get_larger_standard_errors",
+    "test_chains_on_devices_of_their_own",
     "test_discrepancies_are_pytrees_and_work_inside_jit_and_vmap",
     "test_equal_samplers_are_told_apart_no_more_often_than_they_should_be",
     "test_everything_else_takes_them_too",
+    "test_features_and_pairs_give_the_same_replicates",
     "test_heavy_tails_are_a_caveat",
+    "test_moments_that_do_not_converge_are_seen_by_the_moment_kernel_and_not_by_imq",
     "test_names_come_from_the_pytree_or_the_user",
     "test_optimisation_shows_its_progress_on_request_and_can_be_traced",
+    "test_random_locations_look_like_the_draws",
     "test_replicates_of_a_kernel_are_quadratic_forms_of_its_gram_matrix",
     "test_replicates_of_other_runs_are_what_their_formula_says",
     "test_scores_weights_and_pytrees_will_do",
+    "test_sets_of_equal_length_are_computed_together_as_if_alone",
     "test_the_chosen_step_size_has_the_star",
     "test_the_gradient_is_that_of_the_definition",
     "test_the_report_says_what_rounding_does",
     "test_the_test_keeps_its_level_and_finds_errors",
+    "test_two_processes_get_the_results_of_one",
 }
 
 

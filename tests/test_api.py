@@ -85,7 +85,7 @@ def test_the_core_does_without_any_extra():
     script = (
         "import sys; sys.modules.update(dict.fromkeys(['numpyro', 'arviz', 'xarray', 'matplotlib', 'blackjax']));"
         "import jax, jaxpsd; key = jax.random.key(0); x = jax.random.normal(key, (100, 2));"
-        "print(jaxpsd.diagnose(key, -x, x, num_replicates=50).verdict)"
+        "print(jaxpsd.gof_test(key, jaxpsd.PSD(1), -x, x, num_replicates=50))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "p = " in done.stdout

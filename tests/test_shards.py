@@ -266,3 +266,22 @@ def test_pairs_send_shares_round_a_ring(many_draws):
     found = collectives(_v_kernel, many_draws, form, None)
     assert {kind for kind, size in found if size > 100} == {"collective-permute"}
     assert max(size for _, size in found) == 10_000 * DIM
+
+
+@pytest.mark.slow
+def test_keys_sets_and_scores_may_lie_on_different_devices():
+    """What was put on a device is moved to the draws, wherever a program begins."""
+    devices = jax.devices()
+    draws = jax.random.normal(jax.random.key(0), (40, 2))
+    on = [jax.device_put(draws, device) for device in devices[:3]]
+    key, psd = jax.device_put(jax.random.key(1), devices[3]), jaxpsd.PSD(1)
+    expected = jaxpsd.gof_test(jax.random.key(1), psd, -draws, draws, method="asymptotic")
+    found = jaxpsd.gof_test(key, psd, -on[0], on[1], method="asymptotic", null_samples=on[2], null_target=-on[2])
+    np.testing.assert_allclose(found.statistic, expected.statistic, rtol=1e-5)
+    np.testing.assert_allclose(
+        jaxpsd.discrepancies(psd, -jnp.stack([on[0], on[0]]), jnp.stack([on[1], on[1]])),
+        [psd(-draws, draws)] * 2, rtol=1e-5,
+    )  # fmt: skip
+    assert jaxpsd.FSSD.random(key, on[1]).locations.shape == (10, 2)
+    ranking = jaxpsd.rank(key, psd, {"a": -on[0], "b": -on[1]}, {"a": on[0], "b": on[1]}, method="rademacher")
+    np.testing.assert_allclose(ranking.discrepancy, [psd(-draws, draws)] * 2, rtol=1e-5)

@@ -131,6 +131,11 @@ class Form(ABC):
         return False
 
     @property
+    def highest_degree(self) -> int | None:
+        """Of the features, where they have degrees."""
+        return None
+
+    @property
     def has_closed_form(self) -> bool:
         """Whether the kernel does without the features."""
         return self.is_pairwise

@@ -107,6 +107,12 @@ def gof_test(
     With an explicit method and, for dependent draws, its parameter, the test can be traced: `jit` it, or `vmap` it
     over sample sets and keys. Warnings and "auto" need values.
 
+    Orders 1 and 2 keep their level, or nearly, for all targets and chains of `benchmarks/results/calibration.md`: at 5%
+    they reject at most 10% of correct draws, those of MALA on a funnel-like posterior. Orders 3 and 4 reject too many
+    where their features have heavy tails that the draws have hardly seen: about 9% in one dimension, and for
+    heavy-tailed targets in coordinates standardised by the draws; up to 20% for chains worth fewer than a hundred
+    independent draws, of which a `DependentDrawsWarning` tells.
+
     Examples
     --------
     >>> import jax
@@ -213,7 +219,8 @@ def warn_of_doubts(seen: Watched, scheme: Scheme, draws: Draws, form: Form, sett
     """Warn of what makes a bootstrap of these draws doubtful."""
     independent = scheme.method in INDEPENDENT
     warn(seen, draws, form, method=scheme.method, assumes_independence=independent)
-    warn_of_few(scheme.floor, settings.alpha, None if independent else effective_draws(scheme, draws))
+    effective = None if independent else effective_draws(scheme, draws)
+    warn_of_few(scheme.floor, settings.alpha, effective, form.highest_degree)
 
 
 def _check_replicates_fit(num_replicates: int, rows: int, draws: Draws) -> None:

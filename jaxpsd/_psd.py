@@ -278,6 +278,10 @@ class _Monomials(Form):
         return True
 
     @property
+    def highest_degree(self) -> int:
+        return self.order
+
+    @property
     def has_closed_form(self) -> bool:
         return self.interactions and len(self.multiplier) == self.order
 

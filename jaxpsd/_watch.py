@@ -24,8 +24,9 @@ _FALSE_ALARM, _HARMLESS = 1e-4, 0.05
 # Scales and correlations are an alarm, not a result: of more draws than this, some are looked at.
 _DRAWS_WATCHED = 2**14
 
-# Fewer effective draws than this are too few for a bootstrap of dependent draws.
-_ENOUGH_EFFECTIVE = 20
+# Fewer effective draws than this are too few for a bootstrap of dependent draws; and of features beyond degree 2,
+# whose heavy tails they have not seen.
+_ENOUGH_EFFECTIVE, _ENOUGH_FOR_TAILS = 20, 100
 
 
 class Watched(NamedTuple):
@@ -103,8 +104,8 @@ def _warn_of_scales(seen: Watched, draws: Draws) -> None:
         )
 
 
-def warn_of_few(floor: float, alpha: float, effective: float | None) -> None:
-    """Say that no p-value can be small enough, or that none is to be trusted."""
+def warn_of_few(floor: float, alpha: float, effective: float | None, degree: int | None = None) -> None:
+    """Say that no p-value can be small enough, or that none of features up to this degree is to be trusted."""
     if floor > alpha:
         warn_user(
             f"All signs of a replicate agree with probability {floor:.2g}: no p-value is smaller, and nothing can be "
@@ -115,5 +116,12 @@ def warn_of_few(floor: float, alpha: float, effective: float | None) -> None:
         warn_user(
             f"These chains are worth about {effective:.0f} independent draws, too few for p-values to be right: "
             "correct draws may be rejected too often. Draw longer chains, or more of them.",
+            DependentDrawsWarning,
+        )
+    elif effective is not None and effective < _ENOUGH_FOR_TAILS and degree is not None and degree > 2:
+        warn_user(
+            f"These chains are worth about {effective:.0f} independent draws, too few for order {degree}: correct "
+            "draws may be rejected two to four times as often as they should be. Use order 2, or draw longer chains, "
+            "or more of them.",
             DependentDrawsWarning,
         )

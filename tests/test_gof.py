@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
+from jaxpsd._watch import warn_of_few
 
 KEY = jax.random.key(0)
 OPTIONS = {
@@ -380,3 +381,12 @@ def test_a_kernel_that_is_not_positive_definite_is_refused(normal_draws):
     indefinite = jaxpsd.KernelDiscrepancy(lambda x, s, y, u: -jnp.sum(s * u))
     with pytest.raises(FloatingPointError, match="positive definite"):
         jaxpsd.gof_test(jax.random.key(0), indefinite, 0.5 + s, x, num_replicates=39)
+
+
+def test_orders_beyond_two_warn_of_chains_worth_few_draws():
+    with pytest.warns(jaxpsd.DependentDrawsWarning, match="worth about 60 independent draws, too few for order 4"):
+        warn_of_few(0.001, 0.05, 60.4, 4)
+    # Nothing to say: these would be errors.
+    warn_of_few(0.001, 0.05, 60.4, 2)
+    warn_of_few(0.001, 0.05, 120.0, 4)
+    warn_of_few(0.001, 0.05, None, 4)

@@ -22,8 +22,8 @@ from numpyro.infer.reparam import LocScaleReparam
 
 import jaxpsd
 from benchmarks._harness import main, table
-from jaxpsd import _demo
-from jaxpsd._diagnose import _detectable
+from jaxpsd import demo as _demo
+from jaxpsd._explain.diagnose import _detectable
 
 ALPHA = 0.05
 

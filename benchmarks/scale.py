@@ -21,12 +21,12 @@ import numpy as np
 
 import jaxpsd
 from benchmarks._harness import main, table
-from jaxpsd._bootstrap import Wanted, bootstrap
-from jaxpsd._checks import check_samples
-from jaxpsd._discrepancy import _v_kernel
-from jaxpsd._resampling import signs_of
-from jaxpsd._score import _build
-from jaxpsd._shards import shards_of
+from jaxpsd._core.checks import check_samples
+from jaxpsd._core.scores import _build
+from jaxpsd._core.sharding import shards_of
+from jaxpsd._discrepancies.base import _v_kernel
+from jaxpsd._gof.bootstrap import Wanted, bootstrap
+from jaxpsd._gof.scheme import signs_of
 
 DIM, REPLICATES, IN_FILE = 10, 500, 10**6
 

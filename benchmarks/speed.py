@@ -18,7 +18,7 @@ import jaxpsd
 from benchmarks._harness import interleaved_times, main, table
 from benchmarks.speed_psd import bare_product
 from benchmarks.speed_tests import bare_products
-from jaxpsd._checks import check_samples
+from jaxpsd._core.checks import check_samples
 
 Call = Callable[[], Any]
 

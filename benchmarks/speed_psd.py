@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 import jaxpsd
 from benchmarks._harness import best_time, main, peak_memory_of, table
-from jaxpsd._checks import check_samples
+from jaxpsd._core.checks import check_samples
 
 # Φ of the bare product is held in memory; the PSD itself does not need it.
 LARGEST_PHI_BYTES = 2**32

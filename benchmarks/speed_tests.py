@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import jaxpsd
 from benchmarks._harness import interleaved_times, main, peak_memory_of, table
-from jaxpsd._checks import check_samples
+from jaxpsd._core.checks import check_samples
 
 
 def logdensity(x):

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 
 import jaxpsd
-from jaxpsd._checks import shapes_of
-from jaxpsd._files import Sampled, load_function, read
-from jaxpsd._settings import SIGNS
-from jaxpsd._types import PyTree
+from jaxpsd._core.checks import shapes_of
+from jaxpsd._core.types import PyTree
+from jaxpsd._gof.settings import SIGNS
+from jaxpsd.adapters.files import Sampled, load_function, read
 
 # For scripts: nothing was found, something was, or it could not be said. A user or a reader that has had enough is
 # none of these.
@@ -171,7 +171,7 @@ def _rank(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from jaxpsd._demo import NUM_CHAINS, draw_figures, run_demo
+    from jaxpsd.demo import NUM_CHAINS, draw_figures, run_demo
 
     demo = run_demo(jax.random.key(options.seed), options.draws, options.order, progress=not options.json)
     ranking, report = demo.rankings[options.order], demo.report

@@ -12,17 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxpsd._checks import as_real, check_choice, check_positive_integer, check_samples
-from jaxpsd._discrepancy import Discrepancy, check_input
-from jaxpsd._draws import Draws, evenly_spaced, ravel
-from jaxpsd._gof_result import GofResult
-from jaxpsd._moments import MomentTable
-from jaxpsd._ranking import Ranking
-from jaxpsd._score import as_logdensity, check_finite_draws, scores_of
-from jaxpsd._settings import check_discrepancy
-from jaxpsd._transform import fit
-from jaxpsd._types import LogDensityFn, PyTree, Target
-from jaxpsd._warnings import HeavyTailsWarning
+from jaxpsd._choose.ranking import Ranking
+from jaxpsd._core.checks import as_real, check_choice, check_positive_integer, check_samples
+from jaxpsd._core.doubts import HeavyTailsWarning
+from jaxpsd._core.draws import Draws, evenly_spaced, ravel
+from jaxpsd._core.scores import as_logdensity, check_finite_draws, scores_of
+from jaxpsd._core.types import LogDensityFn, PyTree, Target
+from jaxpsd._discrepancies.base import Discrepancy, check_input
+from jaxpsd._explain.moments import MomentTable
+from jaxpsd._gof.result import GofResult
+from jaxpsd._gof.settings import check_discrepancy
+from jaxpsd._stein.coordinates import fit
 
 try:
     import matplotlib.pyplot as plt

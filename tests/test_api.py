@@ -10,7 +10,19 @@ import pytest
 import jaxpsd
 
 PACKAGE = Path(jaxpsd.__file__).parent
-ORDER = [line.split()[0] for line in jaxpsd.__doc__.splitlines() if line.startswith(("_", "cli", "plots", "adapters"))]
+ROOMS = [
+    "_core",
+    "_stein",
+    "_discrepancies",
+    "_gof",
+    "_explain",
+    "_choose",
+    "_scale",
+    "adapters",
+    "plots",
+    "demo",
+    "cli",
+]
 
 
 def test_every_public_name_exists_and_is_documented():
@@ -34,21 +46,36 @@ def test_every_public_name_has_an_example(name):
     assert ">>>" in getattr(jaxpsd, name).__doc__
 
 
-def test_the_map_of_modules_is_complete():
-    modules = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert sorted(ORDER) == sorted(name for name in modules if not name.startswith("__"))
+def room_of(path):
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-@pytest.mark.parametrize("module", ORDER)
-def test_modules_import_only_from_those_above(module):
-    files = [PACKAGE / f"{module}.py"] if module != "adapters" else list((PACKAGE / module).glob("*.py"))
-    imported = set()
-    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text()))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jaxpsd."):
-            imported.add(node.module.split(".")[1])
-        elif isinstance(node, ast.ImportFrom) and node.module == "jaxpsd":
-            imported |= {alias.name for alias in node.names if alias.name in ORDER}
-    assert all(ORDER.index(name) < ORDER.index(module) for name in imported)
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if not room_of(path).startswith("__")]
+
+
+def test_every_module_is_in_a_room_that_the_package_names():
+    assert {room_of(path) for path in MODULES} == set(ROOMS)
+    places = [jaxpsd.__doc__.index(f"\n{room}") if room.startswith("_") else 0 for room in ROOMS]
+    assert places[: ROOMS.index("adapters")] == sorted(places[: ROOMS.index("adapters")])
+
+
+def imports_of(path):
+    """Modules of the package that a module imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "jaxpsd":
+            _, *inside = node.module.split(".")
+            yield from ([inside[0]] if inside else [alias.name for alias in node.names if alias.name in ROOMS])
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_use_only_those_above(path):
+    own = ROOMS.index(room_of(path))
+    assert all(ROOMS.index(room) <= own for room in imports_of(path))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_is_longer_than_one_sitting(path):
+    assert len(path.read_text().splitlines()) < 400
 
 
 def test_importing_pulls_in_no_optional_dependency():

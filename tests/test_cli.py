@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
-from jaxpsd import _demo
+from jaxpsd import demo as _demo
 from jaxpsd.cli import main
 
 X = np.random.default_rng(1).normal(size=(400, 2)).astype(np.float32)

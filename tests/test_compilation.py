@@ -151,8 +151,9 @@ def test_programs_lower_for_accelerators(discrepancy):
 
 
 def test_index_tables_are_arguments_of_the_compiled_program():
-    from jaxpsd import _discrepancy, _score
-    from jaxpsd._checks import check_samples
+    from jaxpsd._core import scores as _score
+    from jaxpsd._core.checks import check_samples
+    from jaxpsd._discrepancies import base as _discrepancy
 
     draws = check_samples(jnp.zeros((50, 20)))
     psd = jaxpsd.PSD(4, form="primal")

@@ -16,8 +16,8 @@ from benchmarks.baselines import TESTS
 from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import markdown, verdict
 from benchmarks.paper.gof import COMPETITORS, PSDS, adaptive, psd_orders
-from jaxpsd._checks import check_samples
-from jaxpsd._distances import checked_median_distance
+from jaxpsd._core.checks import check_samples
+from jaxpsd._stein.pairs import checked_median_distance
 
 VISIBLE, HIDDEN, N, SWEEPS, REPEATS = 50, 40, 1000, 2000, 100
 PERTURBATIONS = (0.0, 0.02, 0.04, 0.06)

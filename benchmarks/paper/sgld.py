@@ -20,7 +20,7 @@ from benchmarks._harness import Pieces
 from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import COLOURS, markdown, plot_medians, verdict
 from jaxpsd import plots
-from jaxpsd._demo import STEP_SIZES, log_likelihood, log_posterior, log_prior, observations
+from jaxpsd.demo import STEP_SIZES, log_likelihood, log_posterior, log_prior, observations
 
 CHAINS, KEPT, BATCH, THIN = 20, 10_000, 10, 5
 DATA_SETS = 4

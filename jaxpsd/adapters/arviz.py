@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxpsd._draws import Draws
-from jaxpsd._types import Target
+from jaxpsd._core.draws import Draws
+from jaxpsd._core.types import Target
 
 
 def from_arviz(

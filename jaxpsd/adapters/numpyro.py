@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from jaxpsd._checks import check_key, check_positive_integer
-from jaxpsd._draws import Draws, joined, names_of
-from jaxpsd._types import LogDensityFn, PyTree
+from jaxpsd._core.checks import check_key, check_positive_integer
+from jaxpsd._core.draws import Draws, joined, names_of
+from jaxpsd._core.types import LogDensityFn, PyTree
 
 try:
     from numpyro import handlers

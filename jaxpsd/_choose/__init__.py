@@ -1,0 +1,1 @@
+"""Which sampler, or which setting of one, to use."""

@@ -1,0 +1,372 @@
+"""Which sampler, or which setting of one, to use.
+
+Sample sets are scored by one discrepancy in one set of coordinates, so that none is judged by its own standards. V, the
+squared discrepancy, measures the bias of a sampler and the noise of the draws together, as a user meets them. How much
+it would change if the sampler were run again comes from replicates V* = ‖a τ̄ + Σ_i w_i (v_i − v̄)(τ_i − τ̄)‖², where v
+are the signs of the goodness-of-fit test and a² = max(0, 1 − E‖Σ w v τ‖² / V) is the part of V that is not noise.
+Intervals and comparisons are of log V.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_static
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
+from jaxpsd._core.blocks import sets_at_once
+from jaxpsd._core.checks import check_fits, check_key, check_samples
+from jaxpsd._core.draws import Draws, apart, evenly_spaced
+from jaxpsd._core.scores import Scorer, check_finite_draws, check_target, run, scores_of
+from jaxpsd._core.sharding import beside
+from jaxpsd._core.types import PyTree, Target
+from jaxpsd._discrepancies.base import Discrepancy
+from jaxpsd._discrepancies.plans import Form, in_coordinates_of
+from jaxpsd._gof import pvalues
+from jaxpsd._gof.bootstrap import Wanted, bootstrap
+from jaxpsd._gof.gof_test import check_varies, warn_of_doubts
+from jaxpsd._gof.multipliers import Shifted, Signs
+from jaxpsd._gof.scheme import Scheme, settle
+from jaxpsd._gof.settings import Settings, check_discrepancy, check_several
+from jaxpsd._gof.symptoms import Watched
+from jaxpsd._stein.coordinates import common_transform
+
+Samples = Mapping[Any, PyTree]
+
+
+def rank(
+    rng_key: PRNGKeyArray,
+    discrepancy: Discrepancy,
+    target: Target | Mapping[Any, PyTree],
+    samples: Samples,
+    *,
+    method: str = "auto",
+    num_replicates: int = 500,
+    alpha: float = 0.05,
+    paired: bool = False,
+    per_chain: bool = False,
+    chains: bool | None = None,
+) -> Ranking:
+    """Rank samplers, or settings of one such as step sizes, by the discrepancy of their draws.
+
+    Parameters
+    ----------
+    rng_key, method, num_replicates, chains
+        As in `gof_test`; the sign bootstraps.
+    discrepancy
+        What to rank by, such as `PSD(2, transform="standardize")`. Coordinates, and what else it takes from the draws,
+        are chosen once for all sets: locations and scales are medians over them, so that a set that is too wide is not
+        shrunk to look right, and one that has gone astray does not set the scale.
+    target
+        The log-density, or a mapping from each label to the scores at its draws.
+    samples
+        A mapping from labels to draws, each as everywhere in the library; they may differ in number.
+    alpha
+        Intervals have probability 1 − alpha, and differences are told from chance at this level.
+    paired
+        Whether draw i of one set belongs to draw i of every other, as when samplers share their random numbers; what
+        they have in common then cancels from comparisons.
+    per_chain
+        Whether to score every chain by itself and take the median: what one run of that length is worth, and how much
+        runs differ. For samplers that may not get around, of which several runs are at hand. P-values and
+        autocorrelation times are those of all chains together.
+
+    Returns
+    -------
+    Ranking
+        The sets from the best to the worst, with intervals, p-values, and which differences are more than chance. A set
+        that is not finite comes last, with the reason.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> x = jax.random.normal(jax.random.key(0), (3, 1000, 2))
+    >>> sets = {"wide": 1.3 * x[0], "right": x[1], "right again": x[2]}
+    >>> ranking = jaxpsd.rank(jax.random.key(1), jaxpsd.PSD(2), logdensity, sets)
+    >>> ranking.labels[-1], sorted(ranking.as_good)
+    ('wide', ['right', 'right again'])
+    >>> bool(ranking.compare("wide", "right").p_value < 0.01)
+    True
+    """
+    check_discrepancy(discrepancy)
+    if discrepancy._only_asymptotic:
+        raise ValueError(
+            f"`rank` takes a discrepancy with a bootstrap; {type(discrepancy).__name__} has none. Use KSD."
+        )
+    check_key(rng_key)
+    settings = Settings.checked(method, num_replicates, alpha, None, None)
+    settings.check_signs("rank")
+    settings.check_attainable()
+    candidates = _checked_candidates(target, samples, chains, paired=paired)
+    # In double precision, where results are compared.
+    check_fits((len(candidates), num_replicates), np.dtype(np.float64), "The replicates", "Take fewer of them.")
+    if per_chain:
+        _check_chains(candidates)
+    sound = [candidate for candidate in candidates if candidate.reason is None]
+    if not sound:
+        raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
+    discrepancy, form = _common_form(discrepancy, [candidate.draws for candidate in sound], num_replicates)
+    sign_key, chain_key = jax.random.split(rng_key)
+    schemes = _settled(sign_key, settings, sound, form, discrepancy._function, paired=paired)
+    found = _all_replicates(sound, schemes, form, discrepancy._function, reruns=not per_chain)
+    nothing = Outcome.nothing(num_replicates)
+    outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
+        each.label: _outcome(each, scheme, form, discrepancy, settings, values)
+        for each, scheme, values in zip(sound, schemes, found, strict=True)
+    }
+    if per_chain:
+        keys = [chain_key] * len(candidates) if paired else jax.random.split(chain_key, len(candidates))
+        outcomes = {
+            each.label: _median_of_chains(key, outcomes[each.label], _chain_values(each, form, discrepancy._function))
+            for key, each in zip(keys, candidates, strict=True)
+        }
+    return ranking_of(outcomes, {each.label: each.draws.num_draws for each in candidates}, settings.alpha)
+
+
+# --- candidates -------------------------------------------------------------------------------------------
+
+
+class _Candidate(NamedTuple):
+    """A sample set; the reason why it cannot be ranked, if there is one."""
+
+    label: Any
+    draws: Draws
+    scores: PyTree
+    reason: str | None
+
+
+def _checked_candidates(
+    target: Target | Mapping[Any, PyTree], samples: Samples, chains: bool | None, *, paired: bool
+) -> list[_Candidate]:
+    if not isinstance(samples, Mapping) or not samples:
+        raise TypeError(f"`samples` must be a mapping from labels to draws, at least one; got {samples!r:.100}.")
+    if not callable(target) and (not isinstance(target, Mapping) or set(target) != set(samples)):
+        raise TypeError(
+            "`target` must be the log-density, or a mapping from each label of `samples` to the scores at its draws."
+        )
+    candidates = []
+    for label, given in samples.items():
+        try:
+            draws = check_samples(given, chains=chains)
+            check_several(draws)
+            own = target[label] if isinstance(target, Mapping) else target
+            scores = scores_of(check_target(own, given, draws, chains=chains), draws)
+        except (TypeError, ValueError) as error:
+            error.add_note(f"jaxpsd: this is about the sample set {label!r}.")
+            raise
+        candidates.append(_checked(label, draws, scores))
+    first = candidates[0]
+    for other in candidates[1:]:
+        if other.draws.structure != first.draws.structure:
+            raise ValueError(
+                f"All sample sets must have positions of one structure, shape and dtype; {other.label!r} and "
+                f"{first.label!r} differ."
+            )
+        if paired and _shape(other.draws) != _shape(first.draws):
+            raise ValueError(
+                f"Paired sets must have as many draws and chains; {other.label!r} and {first.label!r} differ."
+            )
+    return candidates
+
+
+def _checked(label: Any, draws: Draws, scores: PyTree) -> _Candidate:
+    """With the reason why it cannot be ranked, if there is one."""
+    try:
+        check_finite_draws(draws, scores)
+    except ValueError as error:
+        return _Candidate(label, draws, scores, str(error))
+    return _Candidate(label, draws, scores, None)
+
+
+def _check_chains(candidates: Sequence[_Candidate]) -> None:
+    for label, draws, *_ in candidates:
+        if draws.num_chains < _FEWEST_CHAINS:
+            raise ValueError(
+                f"`per_chain` compares chains with each other, and takes at least {_FEWEST_CHAINS}; {label!r} has "
+                f"{draws.num_chains}."
+            )
+
+
+# Fewer chains than this say little of how much others would differ.
+_FEWEST_CHAINS = 5
+
+
+def _shape(draws: Draws) -> tuple[int, int]:
+    return draws.num_draws, draws.num_chains
+
+
+def _common_form(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates: int) -> tuple[Discrepancy, Form]:
+    """The form that all sets are scored with, and the discrepancy it comes from, in coordinates common to all."""
+    discrepancy = discrepancy._with_rule_fitted(lambda rule: common_transform(rule, sets))
+    # As many draws as the largest set has, and the same number from each: for what else depends on draws.
+    count = max(draws.num_draws for draws in sets) // len(sets)
+    chosen = [evenly_spaced(draws.num_draws, max(2, count)) for draws in sets]
+    some = [
+        jax.tree.map(lambda leaf, places=places: leaf[places], draws.positions)
+        for draws, places in zip(sets, chosen, strict=True)
+    ]
+    pooled = Draws(jax.tree.map(lambda *leaves: jnp.concatenate(beside(leaves[0], leaves)), *some))
+    return discrepancy, discrepancy._test_form(pooled, None, num_replicates)
+
+
+def _settled(
+    rng_key: PRNGKeyArray,
+    settings: Settings,
+    candidates: Sequence[_Candidate],
+    form: Form,
+    function: Callable[..., Any] | None,
+    *,
+    paired: bool,
+) -> list[Scheme]:
+    """The bootstrap of each set: with its own signs, or those of the most dependent one for all."""
+    keys = [rng_key] * len(candidates) if paired else jax.random.split(rng_key, len(candidates))
+    schemes = [
+        settle(key, settings, each.scores, each.draws, form, function)
+        for key, each in zip(keys, candidates, strict=True)
+    ]
+    if not paired:
+        return schemes
+    slowest = max(schemes, key=lambda scheme: scheme.autocorrelation_time or 0)
+    return [slowest._replace(autocorrelation_time=scheme.autocorrelation_time) for scheme in schemes]
+
+
+# --- replicates -------------------------------------------------------------------------------------------
+
+
+class _Replicates(NamedTuple):
+    """V and its replicates, of draws that were right and, where wanted, of other runs; what was seen of the draws."""
+
+    under_null: Float[Array, " columns"]
+    of_reruns: Float[Array, " columns"] | None
+    seen: Watched
+
+
+@register_static
+class _Sets(NamedTuple):
+    """How many sets lie one after the other, and whether to replicate other runs of them."""
+
+    num_sets: int
+    reruns: bool
+
+
+def _all_replicates(
+    candidates: Sequence[_Candidate],
+    schemes: Sequence[Scheme],
+    form: Form,
+    function: Callable[..., Any] | None,
+    *,
+    reruns: bool,
+) -> list[_Replicates]:
+    """Replicates of all sets, those of equal shape in one program."""
+    found: dict[int, _Replicates] = {}
+    groups: dict[Hashable, list[int]] = {}
+    for k, (candidate, scheme) in enumerate(zip(candidates, schemes, strict=True)):
+        groups.setdefault((_shape(candidate.draws), scheme.method), []).append(k)
+    for members in groups.values():
+        positions, scores, signs = (
+            jax.tree.map(lambda *leaves, join=join: join(beside(leaves[0], leaves)), *parts)
+            for join, parts in (
+                (jnp.concatenate, [candidates[k].draws.positions for k in members]),
+                (jnp.concatenate, [candidates[k].scores for k in members]),
+                (jnp.stack, [schemes[k].multipliers for k in members]),
+            )
+        )
+        sets = _Sets(len(members), reruns)
+        together = run(_replicates_of_sets, scores, Draws(positions), form, signs, sets, function=function)
+        for place, k in enumerate(members):
+            found[k] = jax.tree.map(lambda leaf, place=place: leaf[place], together)
+    return [found[k] for k in range(len(candidates))]
+
+
+def _replicates_of_sets(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, sets: _Sets) -> _Replicates:
+    return jax.lax.map(
+        lambda each: _replicates(scorer, each[0], form, each[1], reruns=sets.reruns),
+        (apart(arrays, sets.num_sets), signs),
+        batch_size=_together(scorer, arrays, sets),
+    )
+
+
+def _chain_values(
+    candidate: _Candidate, form: Form, function: Callable[..., Any] | None
+) -> Float[np.ndarray, " chains"]:
+    """V of every chain by itself."""
+    draws = candidate.draws
+    sets = _Sets(draws.num_chains, False)
+    return np.asarray(run(_values_of_sets, candidate.scores, draws, form, sets, function=function), np.float64)
+
+
+def _values_of_sets(scorer: Scorer, arrays: PyTree, form: Form, sets: _Sets) -> Float[Array, " sets"]:
+    moved = in_coordinates_of(form, scorer)
+
+    def value(arrays: PyTree) -> Array:
+        return form.pair_sums(moved, arrays, None, diagonal=False).total
+
+    return jax.lax.map(value, apart(arrays, sets.num_sets), batch_size=_together(scorer, arrays, sets))
+
+
+def _together(scorer: Scorer, arrays: PyTree, sets: _Sets) -> int | None:
+    x, _ = jax.eval_shape(scorer, arrays)
+    return sets_at_once(len(x) // sets.num_sets * 16 * x.shape[1] * x.dtype.itemsize)
+
+
+def _replicates(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, *, reruns: bool) -> _Replicates:
+    (under_null,), seen = bootstrap(scorer, arrays, form, None, signs, Wanted())
+    if not reruns:
+        return _Replicates(under_null, None, seen)
+    v, noise = under_null[0], under_null[1:].mean()
+    part = jnp.sqrt(jnp.maximum(1 - noise / jnp.where(v > 0, v, 1), 0))
+    about = Shifted.about(part, signs, len(jax.tree.leaves(arrays)[0]))
+    (of_reruns,), _ = bootstrap(scorer, arrays, form, None, about, Wanted())
+    return _Replicates(under_null, of_reruns, seen)
+
+
+# --- results ----------------------------------------------------------------------------------------------
+
+
+def _outcome(
+    candidate: _Candidate,
+    scheme: Scheme,
+    form: Form,
+    discrepancy: Discrepancy,
+    settings: Settings,
+    found: _Replicates,
+) -> Outcome:
+    """From replicates to numbers; what would be a warning or an error in a test is a remark here."""
+    draws, (under_null, of_reruns, seen) = candidate.draws, found
+    nothing = Outcome.nothing(settings.num_replicates)
+    values = under_null if of_reruns is None else jnp.concatenate([under_null, of_reruns])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            discrepancy._finite(values, candidate.scores, draws, "The discrepancy")
+            check_varies(values[None], draws, discrepancy)
+        except (ValueError, FloatingPointError) as error:
+            return nothing._replace(remarks=(str(error),))
+        warn_of_doubts(seen, scheme, draws, form, settings)
+    time = scheme.autocorrelation_time
+    return Outcome(
+        float(under_null[0]),
+        float(pvalues.p_values(under_null[None])[0, 0]),
+        np.nan if time is None else time,
+        nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64),
+        tuple(str(warning.message) for warning in caught),
+    )
+
+
+def _median_of_chains(rng_key: PRNGKeyArray, outcome: Outcome, v: Float[np.ndarray, " chains"]) -> Outcome:
+    """The median chain instead of all of them; replicates from chains drawn again, with replacement."""
+    # A chain that went astray is worse than any other.
+    v = np.where(np.isfinite(v), v, np.inf)
+    if not np.isfinite(np.median(v)):
+        return outcome._replace(v=np.nan)
+    again = jax.random.choice(rng_key, len(v), (len(outcome.replicates), len(v)))
+    replicates = np.median(v[np.asarray(again)], axis=1)
+    return outcome._replace(v=float(np.median(v)), replicates=np.minimum(replicates, v[np.isfinite(v)].max()))

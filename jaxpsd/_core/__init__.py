@@ -1,0 +1,1 @@
+"""Draws in, programs run: what every room above the mathematics stands on."""

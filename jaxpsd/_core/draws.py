@@ -1,0 +1,183 @@
+"""Draws as the rest of the library sees them: one axis of draws, chains one after the other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr, register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from jaxpsd._core.types import PyTree
+
+
+@partial(register_dataclass, data_fields=["positions"], meta_fields=["num_chains", "labels"])
+@dataclass(frozen=True)
+class Draws:
+    """Draws that know their chains and the names of their coordinates; they may be passed wherever samples may.
+
+    positions
+        A pytree whose leaves are (chains · draws, …), all of chain 0 before all of chain 1.
+    num_chains
+        How many chains lie one after the other.
+    labels
+        Names of the coordinates, where those of the structure will not do.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> draws = jaxpsd.Draws({"mu": jnp.zeros(200), "beta": jnp.zeros((200, 2))}, num_chains=4)
+    >>> draws.names, draws.num_draws
+    (('beta[0]', 'beta[1]', 'mu'), 200)
+    """
+
+    positions: PyTree
+    num_chains: int = 1
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def num_draws(self) -> int:
+        """Draws in all chains together."""
+        return jax.tree.leaves(self.positions)[0].shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of one position."""
+        return sum(map(_size, jax.tree.leaves(self.positions)))
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type that `ravel` gives."""
+        return jnp.result_type(*jax.tree.leaves(self.positions))
+
+    @property
+    def structure(self) -> "Structure":
+        """The structure of one position."""
+        leaves, treedef = jax.tree.flatten(self.positions)
+        return Structure(treedef, tuple(leaf.shape[1:] for leaf in leaves), tuple(leaf.dtype for leaf in leaves))
+
+    def between(self, start: int, stop: int) -> "Draws":
+        """Draws `start` … `stop` − 1 of each chain."""
+        some = jax.tree.map(lambda chains: chains[:, start:stop], apart(self.positions, self.num_chains))
+        return Draws(joined(some), self.num_chains, self.labels)
+
+    def like(self, samples: PyTree) -> PyTree:
+        """These draws with the leading axes that the user's samples have."""
+        samples = positions_of(samples)
+        if isinstance(samples, Draws):
+            return self
+
+        def shaped(flat: Array, given: ArrayLike) -> Array:
+            before = np.shape(given)[: np.ndim(given) - flat.ndim]
+            return flat.reshape(*before, flat.shape[0] // prod(before), *flat.shape[1:]) if before else flat
+
+        return jax.tree.map(shaped, self.positions, samples)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coordinates: beta[2] of a pytree, x[2] of an array."""
+        return names_of(self.positions) if self.labels is None else self.labels
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each leaf of one position, by name; x for an array."""
+        leaves = jax.tree.leaves_with_path(self.positions)
+        return {leaf_name(path): leaf.shape[1:] for path, leaf in leaves}
+
+    def coordinate(self, index: int) -> str:
+        """Name one coordinate for a message: `beta[2]` of a pytree, coordinate 2 of an array."""
+        is_array = jax.tree_util.treedef_is_leaf(jax.tree.structure(self.positions))
+        return f"coordinate {index}" if is_array else f"`{self.names[index]}`"
+
+    def draw(self, index: int) -> str:
+        """Name one draw for a message, with its chain where there are several."""
+        if self.num_chains == 1:
+            return f"draw {index}"
+        chain, within = divmod(index, self.num_draws // self.num_chains)
+        return f"draw {within} of chain {chain}"
+
+
+def positions_of(samples: PyTree) -> PyTree:
+    """The positions in the state of a sampler, such as those of BlackJAX; anything else as it is."""
+    for field in ("position", "particles"):
+        if isinstance(samples, tuple) and field in getattr(samples, "_fields", ()):
+            return getattr(samples, field)
+    return samples
+
+
+def names_of(positions: PyTree, labels: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Names of all coordinates of one draw, with other labels for the leaves of a pytree where given."""
+    named = []
+    for path, leaf in jax.tree.leaves_with_path(positions):
+        name = leaf_name(path)
+        name = name if labels is None else labels.get(name, name)
+        named += [name + _index(at) for at in np.ndindex(*leaf.shape[1:])]
+    return tuple(named)
+
+
+def leaf_name(path: tuple[Any, ...]) -> str:
+    """The name of a leaf by its place in the structure."""
+    return keystr(path, simple=True, separator=".") or "x"
+
+
+def _index(at: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, at))}]" if at else ""
+
+
+def _size(leaf: Array) -> int:
+    return prod(leaf.shape[1:])
+
+
+def apart(arrays: PyTree, count: int) -> PyTree:
+    """Draws in so many parts of one length, along an axis of their own."""
+    return jax.tree.map(lambda leaf: leaf.reshape(count, leaf.shape[0] // count, *leaf.shape[1:]), arrays)
+
+
+def joined(parts: PyTree) -> PyTree:
+    """Parts of draws one after the other."""
+    return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), parts)
+
+
+def evenly_spaced(count: int, most: int) -> np.ndarray:
+    """Places of at most so many of a number of draws, the first and the last among them."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+
+
+def one_of(positions: PyTree) -> PyTree:
+    """What one draw looks like to a function that is traced."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), positions)
+
+
+def ravel(positions: PyTree) -> Float[Array, "draws dim"]:
+    """Lay the coordinates of each draw side by side."""
+    leaves = [leaf.reshape(leaf.shape[0], _size(leaf)) for leaf in jax.tree.leaves(positions)]
+    return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=1)
+
+
+class Structure(NamedTuple):
+    """What one position looks like, without its values; hashable."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of one position."""
+        return sum(prod(shape) for shape in self.shapes)
+
+    def unravel(self, flat: Float[Array, " dim"]) -> PyTree:
+        """Give the coordinates of one draw their structure back."""
+        ends = np.cumsum([prod(shape) for shape in self.shapes])[:-1]
+        parts = jnp.split(flat, ends)
+        leaves = [
+            part.reshape(shape).astype(dtype)
+            for part, shape, dtype in zip(parts, self.shapes, self.dtypes, strict=True)
+        ]
+        return jax.tree.unflatten(self.treedef, leaves)

@@ -1,0 +1,1 @@
+"""Discrepancies, one a file: how each is set up, and the plan it computes with."""

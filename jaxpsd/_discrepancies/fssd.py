@@ -1,0 +1,432 @@
+"""The finite-set Stein discrepancy (Jitkrittum et al., 2017): a Gaussian kernel seen from a few test locations.
+
+With test locations v_1 … v_J the Stein features are τ(x) = vec[s k(x, v_j) + ∇ₓk(x, v_j)] / √(dJ), and the
+discrepancy is the length of their mean. Good locations are those where the test has most power: they maximise
+U / √(σ² + γ), with σ² = 4 mean((τᵀτ̄)²) − 4‖τ̄‖⁴ the variance of √n U when the draws are wrong.
+"""
+
+import sys
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from math import ceil
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxpsd._core.blocks import einsum
+from jaxpsd._core.checks import (
+    check_choice,
+    check_finite,
+    check_key,
+    check_locations,
+    check_positive,
+    check_positive_integer,
+    check_samples,
+)
+from jaxpsd._core.draws import Draws, ravel
+from jaxpsd._core.scores import Scorer, check_finite_draws, run, scores_of
+from jaxpsd._core.sharding import beside
+from jaxpsd._core.types import Block, PyTree, Scalar, Target
+from jaxpsd._discrepancies.base import Discrepancy, check_input
+from jaxpsd._discrepancies.plans import Form, all_scored, in_coordinates_of
+from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, check_transform, in_coordinates, resolve
+from jaxpsd._stein.pairs import checked_length, checked_median_distance
+
+# Bounds of the search: log σ², with σ in median distances, and how many standard deviations beyond the draws'
+# range a location may lie.
+_LOG_VARIANCES = (np.log(1e-2), np.log(1e3))
+_BEYOND = 10
+
+# Locations are drawn with a little more variance than the draws have.
+_JITTER = 1e-6
+
+
+@partial(register_dataclass, data_fields=["locations", "bandwidth", "transform"], meta_fields=["block_size"])
+@dataclass(frozen=True, eq=False)
+class FSSD(Discrepancy):
+    """The finite-set Stein discrepancy, linear in the number of draws.
+
+    With the Gaussian kernel k and τ(x) = vec[s k(x, v_j) + ∇ₓk(x, v_j)] / √(dJ) it is ‖τ̄‖. `FSSD.random` draws
+    locations, `FSSD.optimized` looks for good ones.
+
+    locations
+        v_1 … v_J, an array (J, dim), in the coordinates of the transform.
+    bandwidth
+        σ of the Gaussian kernel exp(−‖x − y‖² / (2σ²)).
+    transform
+        Coordinates in which to compute, as for `PSD`.
+    block_size
+        How many draws to work on at a time; None chooses by memory.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> key = jax.random.key(0)
+    >>> samples = 1.3 * jax.random.normal(key, (2000, 2))
+    >>> fssd = jaxpsd.FSSD.random(key, samples)
+    >>> bool(jaxpsd.gof_test(key, fssd, logdensity, samples, method="asymptotic").reject)
+    True
+
+    Locations chosen by some of the draws are tested on the others.
+
+    >>> fssd, scores, held_out = jaxpsd.FSSD.optimized(key, logdensity, samples)
+    >>> held_out.shape
+    (1600, 2)
+    >>> bool(jaxpsd.gof_test(key, fssd, scores, held_out, method="asymptotic").reject)
+    True
+    """
+
+    locations: Float[Array | np.ndarray, "locations dim"]
+    bandwidth: ArrayLike
+    _: KW_ONLY
+    transform: Transform | str = None
+    block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.locations, list | tuple):
+            object.__setattr__(self, "locations", np.asarray(self.locations))
+        check_positive(self.bandwidth, "bandwidth")
+        self._check_common()
+
+    @classmethod
+    def random(
+        cls,
+        rng_key: PRNGKeyArray,
+        samples: PyTree,
+        *,
+        num_locations: int = 10,
+        bandwidth: ArrayLike | str = "median",
+        transform: Transform | str = None,
+        block_size: int | None = None,
+        chains: bool | None = None,
+    ) -> "FSSD":
+        """Draw test locations from a Gaussian with the mean and covariance of the draws.
+
+        Parameters
+        ----------
+        rng_key
+            A key of `jax.random`.
+        samples
+            Draws, as everywhere in the library. A test of the same draws keeps its level.
+        num_locations
+            J, how many locations to draw.
+        bandwidth
+            σ, or "median" for the median distance between draws.
+        transform, block_size
+            As in the constructor; a rule is fitted to these draws, once.
+        chains
+            Whether the leaves of a pytree have a chain axis.
+        """
+        check_key(rng_key)
+        num_locations = check_positive_integer(num_locations, "num_locations")
+        draws = check_samples(samples, chains=chains)
+        check_finite(ravel(draws.positions), draws, "`samples`")
+        affine = resolve(check_transform(transform), draws, None)
+        if isinstance(bandwidth, str):
+            check_choice(bandwidth, ("median",), "bandwidth")
+            bandwidth = checked_median_distance(draws, affine)
+        x = in_coordinates(ravel(draws.positions), affine)
+        return cls(
+            _gaussian_locations(beside(x, rng_key), x, num_locations),
+            bandwidth,
+            transform=affine,
+            block_size=block_size,
+        )
+
+    @classmethod
+    def optimized(
+        cls,
+        rng_key: PRNGKeyArray,
+        target: Target,
+        samples: PyTree,
+        *,
+        num_locations: int = 10,
+        train_fraction: float = 0.2,
+        num_steps: int = 10,
+        learning_rate: float = 0.05,
+        regularization: float = 0.01,
+        transform: Transform | str = None,
+        block_size: int | None = None,
+        chains: bool | None = None,
+        progress: bool = False,
+    ) -> "OptimizedFSSD":
+        """Choose locations and bandwidth by the first draws of each chain, for a test of the others.
+
+        Adam improves the power criterion U / √(σ² + γ), from locations drawn as in `random` and the best of a few
+        bandwidths. Since the draws that chose them would show too small a p-value, the others are returned with the
+        discrepancy.
+
+        Parameters
+        ----------
+        rng_key
+            A key of `jax.random`.
+        target, samples, chains
+            As in a call.
+        num_locations
+            J, how many locations to place.
+        train_fraction
+            What share of each chain, from its beginning, to choose by.
+        num_steps, learning_rate
+            Of the optimiser, in units of the draws' standard deviations. Few steps are meant: with many, locations fit
+            the noise of the draws that are chosen by, and in ten dimensions and more the test loses power.
+        regularization
+            γ of the criterion.
+        transform, block_size
+            As in the constructor; a rule is fitted to the draws that are chosen by.
+        progress
+            Whether to show the criterion on the way.
+
+        Returns
+        -------
+        OptimizedFSSD
+            The discrepancy, and scores and draws to test it on.
+        """
+        check_key(rng_key)
+        num_locations = check_positive_integer(num_locations, "num_locations")
+        num_steps = check_positive_integer(num_steps, "num_steps")
+        for name, value in (("learning_rate", learning_rate), ("regularization", regularization)):
+            check_positive(value, name)
+        if not isinstance(train_fraction, float | np.floating) or not 0 < train_fraction < 1:
+            raise ValueError(f"`train_fraction` must be a float between 0 and 1; got {train_fraction!r}.")
+        target, draws, _ = check_input(target, samples, None, chains)
+        per_chain = draws.num_draws // draws.num_chains
+        cut = ceil(train_fraction * per_chain)
+        if cut * draws.num_chains < 3 or per_chain - cut < 1 or (per_chain - cut) * draws.num_chains < 2:
+            raise ValueError(
+                f"Choosing by a share of {train_fraction:g} leaves {cut} of {per_chain} draws of each chain to choose "
+                "by and the rest to test on; it takes at least three and two in all. Draw more."
+            )
+        scores = scores_of(target, draws)
+        check_finite_draws(draws, scores)
+        scored = Draws(scores, draws.num_chains)
+        training = draws.between(0, cut)
+        affine = resolve(check_transform(transform), training, None)
+        distance = checked_median_distance(training, affine)
+        x, s = _moved(training, scored.between(0, cut), affine)
+        scale = x.std(axis=0, keepdims=True)
+        scale = jnp.where(scale > 0, scale, 1)
+        problem = _Problem(x, s, x.mean(axis=0, keepdims=True), scale, distance, learning_rate, regularization)
+        locations, sigma = _search(beside(x, rng_key), problem, num_locations, num_steps, show=progress)
+        fssd = cls(locations, sigma, transform=affine, block_size=block_size)
+        held_out = (part.between(cut, per_chain).like(samples) for part in (scored, draws))
+        return OptimizedFSSD(fssd, *held_out)
+
+    def power_criterion(
+        self,
+        target: Target,
+        samples: PyTree,
+        *,
+        regularization: float = 0.01,
+        chains: bool | None = None,
+    ) -> Scalar:
+        """U / √(σ² + γ), which the power of a test grows with; γ is the regularisation. Parameters as in a call."""
+        check_positive(regularization, "regularization")
+        target, draws, _, form = self._prepare(target, samples, None, chains)
+        result = run(_criterion_kernel, target, draws, form, regularization)
+        return self._finite(result, target, draws, "The power criterion")
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            "Features are too large to be squared: use `transform='standardize'`, or float64 "
+            "(`jax.config.update('jax_enable_x64', True)`)."
+        )
+
+    def _num_features(self, draws: Draws) -> int:
+        return len(self.locations) * draws.dim
+
+    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "_Locations":
+        locations = check_locations(self.locations, draws)
+        transform = resolve(check_transform(self.transform), draws, weights)
+        bandwidth = checked_length(self.bandwidth, "bandwidth", draws.dtype)
+        return _Locations(transform, locations, bandwidth, self.block_size)
+
+    def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
+        check_streamable(self.transform)
+        return super()._stream_form(draws, num_replicates)
+
+
+class OptimizedFSSD(NamedTuple):
+    """A discrepancy whose locations were chosen by some draws, and what to test it on.
+
+    discrepancy
+        The `FSSD`.
+    target
+        Scores at the draws that were held out.
+    samples
+        Those draws, in the structure of the samples.
+    """
+
+    discrepancy: FSSD
+    target: PyTree
+    samples: PyTree
+
+
+@partial(register_dataclass, data_fields=["transform", "locations", "bandwidth"], meta_fields=["block_size"])
+@dataclass(frozen=True)
+class _Locations(Form):
+    """Stein features at test locations."""
+
+    transform: Affine | None
+    locations: Float[Array, "locations dim"]
+    bandwidth: Scalar
+    block_size: int | None
+
+    @property
+    def depends_on_scales(self) -> bool:
+        return True
+
+    def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
+        return _features(x, s, self.locations, self.bandwidth)
+
+
+def _features(
+    x: Block, s: Block, locations: Float[Array, "locations dim"], bandwidth: Scalar
+) -> Float[Array, "block features"]:
+    apart = x[:, None] - locations[None]
+    kernel = jnp.exp(-0.5 * (apart**2).sum(axis=2, keepdims=True) / bandwidth**2)
+    tau = kernel * (s[:, None] - apart / bandwidth**2)
+    return tau.reshape(len(x), -1) / locations.size**0.5
+
+
+def _criterion(tau: Float[Array, "draws features"], regularization: ArrayLike) -> Scalar:
+    n, mean = len(tau), tau.mean(axis=0)
+    squared = (mean**2).sum()
+    u = (n * squared - (tau**2).sum() / n) / (n - 1)
+    variance = 4 * (einsum("nk,k->n", tau, mean) ** 2).mean() - 4 * squared**2
+    return u / jnp.sqrt(jnp.maximum(variance, 0) + regularization)
+
+
+def _criterion_kernel(scorer: Scorer, arrays: PyTree, form: _Locations, regularization: ArrayLike) -> Scalar:
+    x, s = all_scored(in_coordinates_of(form, scorer), arrays)
+    return _criterion(form.features(x, s), regularization)
+
+
+# --- choosing locations -----------------------------------------------------------------------------------
+
+
+def _moved(draws: Draws, scores: Draws, affine: Affine | None) -> tuple[Block, Block]:
+    x, s = ravel(draws.positions), ravel(scores.positions)
+    return (x, s) if affine is None else affine.mapping()(x, s)
+
+
+@partial(jax.jit, static_argnums=2)
+def _gaussian_locations(rng_key: PRNGKeyArray, x: Block, num_locations: int) -> Float[Array, "locations dim"]:
+    """Draws from a Gaussian with the mean and covariance of others."""
+    mean = x.mean(axis=0)
+    deviations = x - mean[None]
+    # A combination of deviations with normal coefficients has their covariance, of whatever rank.
+    chosen, extra = random.split(rng_key)
+    coefficients = random.normal(chosen, (num_locations, len(x)), x.dtype) / max(len(x) - 1, 1) ** 0.5
+    noise = _JITTER**0.5 * x.std(axis=0)[None] * random.normal(extra, (num_locations, x.shape[1]), x.dtype)
+    return mean[None] + einsum("jn,nk->jk", coefficients, deviations) + noise
+
+
+class _Problem(NamedTuple):
+    """What the criterion depends on but locations and bandwidth; and units in which those are searched.
+
+    x, s
+        Draws to choose by, and their scores.
+    centre, scale
+        Mean and standard deviations of the draws.
+    distance
+        The median distance between draws.
+    learning_rate, regularization
+        As the user gives them.
+    """
+
+    x: Block
+    s: Block
+    centre: Float[Array, "1 dim"]
+    scale: Float[Array, "1 dim"]
+    distance: Scalar
+    learning_rate: float
+    regularization: float
+
+    def features(self, choice: "_Choice") -> Float[Array, "draws features"]:
+        locations, bandwidth = self.in_units(choice)
+        return _features(self.x, self.s, locations, bandwidth)
+
+    def in_units(self, choice: "_Choice") -> tuple[Float[Array, "locations dim"], Scalar]:
+        """Locations and bandwidth as the draws are measured."""
+        return self.centre + self.scale * choice.locations, self.distance * jnp.exp(0.5 * choice.log_variance)
+
+    def loss(self, choice: "_Choice") -> Scalar:
+        return -_criterion(self.features(choice), self.regularization)
+
+    def bounded(self, choice: "_Choice") -> "_Choice":
+        """The nearest choice within reason."""
+        spread = (self.x - self.centre) / self.scale
+        low, high = spread.min(axis=0, keepdims=True) - _BEYOND, spread.max(axis=0, keepdims=True) + _BEYOND
+        return _Choice(jnp.clip(choice.locations, low, high), jnp.clip(choice.log_variance, *_LOG_VARIANCES))
+
+
+class _Choice(NamedTuple):
+    """Locations, in standard deviations from the mean; and log σ², with σ in median distances."""
+
+    locations: Float[Array, "locations dim"]
+    log_variance: Scalar
+
+
+class _Progress(NamedTuple):
+    """Where the optimiser stands."""
+
+    choice: _Choice
+    optimizer: Any
+    loss: Scalar
+
+
+@partial(jax.jit, static_argnums=2)
+def _begin(rng_key: PRNGKeyArray, problem: _Problem, num_locations: int) -> _Progress:
+    """Locations as in `FSSD.random`, and the best of a few bandwidths."""
+    drawn = (_gaussian_locations(rng_key, problem.x, num_locations) - problem.centre) / problem.scale
+    candidates = jnp.log(2.0) * jnp.linspace(-3, 3, 5, dtype=drawn.dtype)
+    losses = jax.vmap(lambda log_variance: problem.loss(_Choice(drawn, log_variance)))(candidates)
+    choice = _Choice(drawn, candidates[jnp.argmin(losses)])
+    return _Progress(choice, _optimizer(problem).init(choice), losses.min())
+
+
+@partial(jax.jit, static_argnums=2)
+def _advance(progress: _Progress, problem: _Problem, num_steps: int) -> _Progress:
+    """Steps of the optimiser."""
+
+    def step(progress: _Progress, _: None) -> tuple[_Progress, None]:
+        loss, gradient = jax.value_and_grad(problem.loss)(progress.choice)
+        updates, optimizer = _optimizer(problem).update(gradient, progress.optimizer)
+        choice = _Choice(*jax.tree.map(jnp.add, progress.choice, updates))
+        return _Progress(problem.bounded(choice), optimizer, loss), None
+
+    return lax.scan(step, progress, length=num_steps)[0]
+
+
+def _optimizer(problem: _Problem) -> Any:
+    # Not imported with the module: it takes a while, and nothing else needs it.
+    import optax
+
+    return optax.adam(problem.learning_rate)
+
+
+def _search(
+    rng_key: PRNGKeyArray, problem: _Problem, num_locations: int, num_steps: int, *, show: bool
+) -> tuple[Float[Array, "locations dim"], Scalar]:
+    """Locations and bandwidth that maximise the power criterion."""
+    progress = _begin(rng_key, problem, num_locations)
+    done, at_once = 0, ceil(num_steps / 20) if show else num_steps
+    while done < num_steps:
+        steps = min(at_once, num_steps - done)
+        progress = _advance(progress, problem, steps)
+        done += steps
+        if show:
+            line = f"\rFSSD: step {done}/{num_steps}, criterion {-float(progress.loss):.4g}"
+            print(line, end="\n" if done == num_steps else "", file=sys.stderr, flush=True)  # noqa: T201
+    return problem.in_units(progress.choice)

@@ -1,0 +1,396 @@
+"""The polynomial Stein discrepancy (paper, section 3)."""
+
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from jaxpsd._core.blocks import MEMORY_BUDGET, block_length
+from jaxpsd._core.checks import as_real, check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
+from jaxpsd._core.draws import Draws
+from jaxpsd._core.scores import Scorer
+from jaxpsd._core.types import Block, PyTree, Scalar
+from jaxpsd._discrepancies.base import Discrepancy
+from jaxpsd._discrepancies.plans import Form, PairSums, pair_sums, tile_side
+from jaxpsd._stein import monomials
+from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, check_transform, resolve
+
+# Monomials of higher degrees leave the range of floating-point numbers, and their programs grow with the square.
+_HIGHEST_ORDER = 20
+
+_SETTINGS = ["order", "interactions", "norm", "form", "block_size"]
+
+
+@partial(register_dataclass, data_fields=["transform", "penalty"], meta_fields=_SETTINGS)
+@dataclass(frozen=True)
+class PSD(Discrepancy):
+    """The polynomial Stein discrepancy of order r.
+
+    With τ_α = A x^α the Stein operator applied to a monomial, and z̄_α the mean of τ_α over the draws,
+    PSD = sup_{‖β‖ ≤ 1} |Σ_α β_α z̄_α| = √(Σ_α z̄_α²) over all multi-indices 1 ≤ |α| ≤ r. For a Gaussian
+    target it is zero if and only if all moments up to order r are right.
+
+    order
+        The polynomial order r: 1 looks at means, 2 also at variances and correlations, 4 at tails.
+    interactions
+        Whether to include products of different coordinates. Without them only marginal moments count,
+        and the cost is linear in the dimension.
+    transform
+        Coordinates in which to compute: None for those of the draws, "center", "standardize" or "whiten"
+        by the draws themselves, or an `Affine`. Standardise when scales differ.
+    norm
+        The ball that β lies in: "l2", or "l1" for the largest |z̄_α| alone.
+    penalty
+        Positive W in βᵀWβ ≤ 1 (for "l1", in Σ_α W_α|β_α| ≤ 1), one for each degree or one for each
+        monomial. A large W makes a monomial count less: PSD² = Σ_α z̄_α² / W_α.
+    form
+        "primal" sums features, linear in the number of draws; "dual" sums the Stein kernel over pairs of
+        draws, whatever the number of monomials. Both are exact; "auto" takes the cheaper one.
+    block_size
+        How many draws to work on at a time; None chooses by memory.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = jax.random.normal(jax.random.key(0), (1000, 3))
+    >>> psd = jaxpsd.PSD(order=2)
+    >>> bool(psd(logdensity, samples) < psd(logdensity, 1.3 * samples))
+    True
+    >>> psd.exponents(2)
+    array([[1, 0],
+           [0, 1],
+           [2, 0],
+           [1, 1],
+           [0, 2]], dtype=int32)
+    """
+
+    order: int = 2
+    _: KW_ONLY
+    interactions: bool = True
+    transform: Transform | str = None
+    norm: Literal["l2", "l1"] = "l2"
+    penalty: ArrayLike | None = None
+    form: Literal["auto", "primal", "dual"] = "auto"
+    block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", check_positive_integer(self.order, "order", "2 is a good choice."))
+        if self.order > _HIGHEST_ORDER:
+            raise ValueError(
+                f"`order` must be at most {_HIGHEST_ORDER}; got {self.order}. Tails show at 4, and higher moments are "
+                "hardly ever known to any digit."
+            )
+        check_choice(self.norm, ("l2", "l1"), "norm")
+        check_choice(self.form, ("auto", "primal", "dual"), "form")
+        if not isinstance(self.interactions, bool | np.bool_):
+            raise TypeError(f"`interactions` must be True or False; got {self.interactions!r}.")
+        object.__setattr__(self, "interactions", bool(self.interactions))
+        self._check_common()
+        if isinstance(self.penalty, list):
+            object.__setattr__(self, "penalty", tuple(self.penalty))
+        if self.norm == "l1" and self.form == "dual":
+            raise ValueError("The L1 norm needs each z̄_α, which the dual form does not have; use form='primal'.")
+
+    def exponents(self, dim: int) -> Int[np.ndarray, "monomials dim"]:
+        """Multi-indices α of the features' columns: degrees ascend, and within one the largest variable."""
+        dim = check_positive_integer(dim, "dim")
+        shape = (monomials.num_monomials(dim, self.order, interactions=self.interactions), dim)
+        check_fits(shape, np.dtype(np.int32), "The table of exponents", "Lower the order, or drop interactions.")
+        return monomials.exponents(dim, self.order, interactions=self.interactions).copy()
+
+    def _check_pairs(self, what: str) -> None:
+        if self.norm == "l1":
+            raise ValueError(f"There is no {what} for the L1 norm: a maximum is not a sum over pairs of draws.")
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            "Their products overflow: use `transform='standardize'`, a lower order, a larger penalty, or float64 "
+            "(`jax.config.update('jax_enable_x64', True)`)."
+        )
+
+    def _num_features(self, draws: Draws) -> int:
+        return monomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
+
+    @property
+    def _highest_order(self) -> int:
+        return self.order
+
+    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
+        settings = self._form_settings(draws, weights)
+        form = self._choose_form(draws, per_degree=settings["multiplier"].shape == (self.order,))
+        if form == "dual":
+            return _KernelSums(**settings)
+        if not self.interactions:
+            return _FeatureSums(**settings, norm=self.norm)
+        return _MomentSums(**settings, norm=self.norm, recipe=monomials.feature_recipe(draws.dim, self.order))
+
+    def _test_form(
+        self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int, num_statistics: int = 1
+    ) -> Form:
+        settings = self._form_settings(draws, weights)
+        per_degree = settings["multiplier"].shape == (self.order,)
+        form = self._choose_form(
+            draws, per_degree=per_degree, num_replicates=num_replicates, num_statistics=num_statistics
+        )
+        return _KernelSums(**settings) if form == "dual" else _FeatureSums(**settings, norm=self.norm)
+
+    def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
+        check_streamable(self.transform)
+        if self.form == "dual":
+            raise ValueError("The dual form sums over pairs of draws, which cannot be streamed; use form='primal'.")
+        size = replicate_bytes(self._num_features(draws), num_replicates, draws.dtype)
+        if size > MEMORY_BUDGET:
+            raise ValueError(
+                f"A stream keeps the sums of all features in all replicates, here {readable_bytes(size)}, more than "
+                f"{readable_bytes(MEMORY_BUDGET)}. Lower the order, drop interactions, or take fewer replicates."
+            )
+        return replace(self, form="primal")._test_form(draws, None, num_replicates)
+
+    def _form_settings(self, draws: Draws, weights: Float[Array, " draws"] | None) -> dict[str, Any]:
+        return {
+            "transform": resolve(check_transform(self.transform), draws, weights),
+            "multiplier": self._multiplier(draws),
+            "order": self.order,
+            "interactions": self.interactions,
+            "block_size": self.block_size,
+        }
+
+    def _multiplier(self, draws: Draws) -> Float[Array, " count"] | Float[np.ndarray, " count"]:
+        """Turn the penalty into factors of the features, with which β is in the plain unit ball."""
+        if self.penalty is None:
+            return np.ones(self.order, draws.dtype)
+        penalty, count = as_real(self.penalty, "penalty"), self._num_features(draws)
+        if penalty.shape not in ((self.order,), (count,)):
+            raise ValueError(
+                f"`penalty` must have one entry for each degree, ({self.order},), or for each monomial, "
+                f"({count},); got shape {penalty.shape}."
+            )
+        with np.errstate(over="ignore"):
+            penalty = jnp.asarray(penalty, draws.dtype)
+        if is_concrete(penalty) and not (np.isfinite(penalty) & (np.asarray(penalty) > 0)).all():
+            raise ValueError(f"`penalty` must be finite and positive, also when rounded to {draws.dtype}.")
+        return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)
+
+    def _choose_form(
+        self,
+        draws: Draws,
+        *,
+        per_degree: bool = True,
+        num_replicates: int | None = None,
+        num_statistics: int = 1,
+    ) -> str:
+        """Primal or dual, for the value alone or for replicates of several statistics as well."""
+        n, dim = draws.num_draws, draws.dim
+        count = self._num_features(draws)
+        needs_features = self.norm == "l1" or not per_degree
+        if self.form == "dual":
+            if needs_features:
+                raise ValueError(
+                    "The dual form has one weight a degree and none a monomial; give `penalty` one entry for each "
+                    f"of the {self.order} degrees, or use form='primal'."
+                )
+            return "dual"
+        if not self.interactions and num_replicates is None:
+            return "primal"
+        if num_replicates is None:
+            size = _primal_bytes(dim, self.order, draws.dtype.itemsize)
+            primal_is_cheaper = _primal_cost(n, dim, self.order) <= _dual_cost(n, dim, self.order)
+        else:
+            size = replicate_bytes(count, num_replicates, draws.dtype)
+            forming = 20
+            primal = n * count * (num_replicates + forming)
+            dual = _dual_cost(n, dim, self.order) + n**2 / 2 * num_replicates * num_statistics
+            primal_is_cheaper = primal <= dual
+            needs_features = needs_features or not self.interactions
+        if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
+            ways = ["interactions=False"] if self.interactions else []
+            ways += ["a lower order", *(["fewer replicates"] if num_replicates else [])]
+            ways += [] if needs_features else ["form='dual'"]
+            instead = " or ".join(ways)
+            raise ValueError(
+                f"The primal form needs {readable_bytes(size)} for {count:,} monomials of {dim} coordinates, more "
+                f"than the {readable_bytes(MEMORY_BUDGET)} that temporaries may take. Use {instead}."
+            )
+        if self.form == "primal" or needs_features:
+            return "primal"
+        return "primal" if primal_is_cheaper and size <= MEMORY_BUDGET else "dual"
+
+
+def replicate_bytes(num_features: int, num_replicates: int, dtype: np.dtype) -> int:
+    """Memory of the sums of all replicates, their rounding errors, a block's part of them and one more."""
+    return 4 * dtype.itemsize * num_features * (1 + num_replicates)
+
+
+def _primal_bytes(dim: int, order: int, itemsize: int) -> int:
+    """Memory that the primal form takes beside a block of draws."""
+    # M, its rounding errors and a block's part of it; the moments gathered for z̄, and where from.
+    moments = 3 * monomials.num_moment_rows(dim, order) * (dim + 1)
+    gathered = 2 * monomials.num_monomials(dim, order) * (2 * order - 1)
+    return itemsize * (moments + gathered) + monomials.feature_recipe_bytes(dim, order)
+
+
+# Costs in multiply-adds of a matrix product, the rest converted at measured rates: forming a monomial,
+# gathering a moment, and the work on each entry of a tile beside its inner products.
+
+
+def _primal_cost(n: int, dim: int, order: int) -> float:
+    forming, gathering = 20, 15
+    gathered = monomials.num_monomials(dim, order) * (2 * order - 1)
+    return n * monomials.num_moment_rows(dim, order) * (dim + 1 + forming) + gathering * gathered
+
+
+def _dual_cost(n: int, dim: int, order: int) -> float:
+    tile_entry = 15
+    return n**2 / 2 * order * (2.5 * dim + tile_entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Monomials(Form):
+    """What the ways to sum over monomials share.
+
+    multiplier
+        Factors of the features, one a degree or one a monomial.
+    """
+
+    transform: Affine | None
+    multiplier: Float[Array, " count"]
+    order: int
+    interactions: bool
+    block_size: int | None
+
+    @property
+    def may_ignore_positions(self) -> bool:
+        return self.order == 1
+
+    @property
+    def depends_on_scales(self) -> bool:
+        return True
+
+    @property
+    def highest_degree(self) -> int:
+        return self.order
+
+    @property
+    def has_closed_form(self) -> bool:
+        return self.interactions and len(self.multiplier) == self.order
+
+    def features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        tau = monomials.stein_features(x, s, self.order, interactions=self.interactions)
+        return tau * self._monomial_multiplier(x.shape[1])[None]
+
+    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
+        if self.has_closed_form:
+            return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
+        return super().kernel(x, s, y, u)
+
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        if self.has_closed_form:
+            return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
+        return super().diagonal(x, s)
+
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        order, dim = min(self.order, 2), x.shape[1]
+        few = monomials.num_monomials(dim, order) <= _FEW_MONOMIALS
+        return monomials.stein_features(x, s, order, interactions=few and self.interactions)
+
+    def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
+        """‖s‖² (1 + ‖x‖²)^{r−1}, what ‖τ‖² grows like, at the cost of two inner products."""
+        return (s**2).sum(axis=1) * (1 + (x**2).sum(axis=1)) ** (self.order - 1)
+
+    def _monomial_multiplier(self, dim: int) -> Float[Array, " monomials"]:
+        if len(self.multiplier) != self.order:
+            return self.multiplier
+        return self.multiplier[monomials.degrees(dim, self.order, interactions=self.interactions) - 1]
+
+
+# Up to so many monomials, interactions are looked at too when the dependence of draws is measured.
+_FEW_MONOMIALS = 128
+
+_FORM_SETTINGS = ["order", "interactions", "block_size"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NormOfMean(_Monomials):
+    """The primal forms, which have the mean features, and so any norm of them."""
+
+    norm: str
+
+    @property
+    def is_quadratic(self) -> bool:
+        return self.norm == "l2"
+
+    def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
+        return (z**2).sum(axis=0) if self.norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2
+
+
+@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=[*_FORM_SETTINGS, "norm"])
+@dataclass(frozen=True, kw_only=True)
+class _FeatureSums(_NormOfMean):
+    """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
+
+    def up_to(self, order: int, dim: int) -> "_FeatureSums":
+        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        kept = order if len(self.multiplier) == self.order else count
+        return replace(self, order=order, multiplier=self.multiplier[:kept])
+
+
+@partial(register_dataclass, data_fields=["transform", "multiplier", "recipe"], meta_fields=[*_FORM_SETTINGS, "norm"])
+@dataclass(frozen=True, kw_only=True)
+class _MomentSums(_NormOfMean):
+    """The primal form: z̄ from M = Φᵀ[S, 1], which is accumulated over blocks of draws."""
+
+    recipe: monomials.FeatureRecipe
+
+    def pair_sums(
+        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
+    ) -> PairSums:
+        x, _ = jax.eval_shape(scorer, arrays)
+        n, dim = x.shape
+        columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
+        if diagonal and not self.has_closed_form:
+            columns += 4 * len(self.multiplier)
+        length = block_length(n, columns * x.dtype.itemsize, given=self.block_size)
+
+        def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
+            return monomials.stein_moments(x, s, block_weights, self.order)
+
+        def norm(moments: Float[Array, "rows columns"]) -> Scalar:
+            z = monomials.mean_features(moments, self.recipe) * self._monomial_multiplier(dim)
+            return self.squared_norm(z[:, None])[0]
+
+        return pair_sums(linear, norm, self, scorer, arrays, weights, length=length, diagonal=diagonal)
+
+
+@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=_FORM_SETTINGS)
+@dataclass(frozen=True, kw_only=True)
+class _KernelSums(_Monomials):
+    """The dual form: the Stein kernel summed over tiles of pairs."""
+
+    @property
+    def is_pairwise(self) -> bool:
+        return True
+
+    def up_to(self, order: int, dim: int) -> "_KernelSums":
+        return replace(self, order=order, multiplier=self.multiplier[:order])
+
+    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
+        if order is None or order == self.order:
+            return False
+        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        # Half of all pairs are summed over, by symmetry.
+        is_cheaper = count <= num_draws / 2
+        return is_cheaper and replicate_bytes(count, num_replicates, self.multiplier.dtype) <= MEMORY_BUDGET
+
+    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
+        return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)

@@ -1,0 +1,143 @@
+"""What wrong moments amount to: errors of means, standard deviations and correlations, in units of the target.
+
+Moments of the draws are regressed on Stein features; the intercepts are the moments of the target.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float
+
+from jaxpsd._core.draws import Draws
+from jaxpsd._core.types import Block, PyTree
+from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._explain.regression import Functions, Regression, regress
+from jaxpsd._gof.dependence import variance_of_mean
+from jaxpsd._stein.coordinates import Affine, Rule, fit
+
+
+class ImpliedErrors(NamedTuple):
+    """What wrong moments amount to, in units of the target: from the regression on Stein features.
+
+    They are exact where the target is Gaussian. Standard errors are those of the draws' randomness: where the target is
+    not Gaussian, the regression itself is off by more than they say, by a few per cent for a Student-t distribution
+    with ten degrees of freedom.
+
+    mean
+        How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
+    mean_error
+        Its standard error.
+    scale
+        Ratio of the draws' standard deviation to the target's; None at order 1, and NaN where the regression gives the
+        target no variance, as it may where draws are far off or the target is far from Gaussian. Correlations are NaN
+        there too, and errors of means are in units of the draws.
+    scale_error
+        Its standard error.
+    correlation
+        Correlations (dim, dim) of the draws; None without interactions.
+    true_correlation
+        Those of the target, as far as can be told.
+    correlation_error
+        Standard errors of those.
+    explained
+        The smallest share of a moment's variance that the features explain: near one where the target is near
+        Gaussian, and where it is not the numbers above are not to be trusted.
+    """
+
+    mean: Float[Array, " dim"]
+    mean_error: Float[Array, " dim"]
+    scale: Float[Array, " dim"] | None
+    scale_error: Float[Array, " dim"] | None
+    correlation: Float[Array, "dim dim"] | None
+    true_correlation: Float[Array, "dim dim"] | None
+    correlation_error: Float[Array, "dim dim"] | None
+    explained: Float[Array, ""]
+
+
+# A target that is narrower than draws by a factor of a thousand cannot be told from one that has no variance.
+_SMALLEST_VARIANCE = 1e-6
+
+
+def implied_errors(
+    psd: PSD, target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None, effective: float | None
+) -> ImpliedErrors:
+    """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
+    # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
+    moments = _Moments(fit(Rule.STANDARDIZE, draws, weights), psd.interactions)
+    regression = regress(moments, psd, target, draws, weights, effective=effective)
+    return _errors_of(regression, draws.dim, psd.order, psd.interactions, draws.num_chains)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _errors_of(regression: Regression, dim: int, order: int, interactions: bool, num_chains: int) -> ImpliedErrors:
+    pairs = _pairs(dim, interactions=interactions)
+    sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
+
+    def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
+        mean, sd, correlation = _summary(value, dim, pairs)
+        # Features of order 1 say nothing of scales, and others may fail to; the draws' own have to do as units.
+        unit = jnp.where(jnp.isnan(sd), sample_sd, sd) if order > 1 else sample_sd
+        # One of each pair of correlations: for many coordinates they take most of the memory.
+        return (sample_mean - mean) / unit, sample_sd / sd, correlation[above]
+
+    above = np.triu_indices(dim)
+    off, scale, correlation = quantities(regression.value)
+    # Delta method: how each draw moves the moments, and those the quantities.
+    moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(regression.influence)
+    off_error, scale_error, correlation_error = (jnp.sqrt(variance_of_mean(part, num_chains)) for part in moved)
+
+    def symmetric(entries: Float[Array, " above"]) -> Float[Array, "dim dim"]:
+        half = jnp.zeros((dim, dim), entries.dtype).at[above].set(entries)
+        return half + jnp.triu(half, 1).T
+
+    sees_scales, sees_correlations = order > 1, order > 1 and interactions
+    explained = regression.explained if sees_scales else regression.explained[:dim]
+    return ImpliedErrors(
+        mean=off,
+        mean_error=off_error,
+        scale=scale if sees_scales else None,
+        scale_error=scale_error if sees_scales else None,
+        correlation=sample_correlation if sees_correlations else None,
+        true_correlation=symmetric(correlation) if sees_correlations else None,
+        correlation_error=symmetric(correlation_error) if sees_correlations else None,
+        explained=explained.min(),
+    )
+
+
+@partial(register_dataclass, data_fields=["affine"], meta_fields=["interactions"])
+@dataclass(frozen=True)
+class _Moments(Functions):
+    """First and second moments of standardised draws."""
+
+    affine: Affine
+    interactions: bool
+
+    def values(self, x: Block) -> Float[Array, "block moments"]:
+        y = self.affine.forward(x)
+        first, second = _pairs(x.shape[1], interactions=self.interactions)
+        return jnp.concatenate([y, y[:, first] * y[:, second]], axis=1)
+
+
+def _pairs(dim: int, *, interactions: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates whose products are the second moments."""
+    return np.triu_indices(dim) if interactions else (np.arange(dim), np.arange(dim))
+
+
+def _summary(
+    moments: Float[Array, " moments"], dim: int, pairs: tuple[np.ndarray, np.ndarray]
+) -> tuple[Float[Array, " dim"], Float[Array, " dim"], Float[Array, "dim dim"]]:
+    """Means, standard deviations and correlations, from moments about the origin."""
+    mean = moments[:dim]
+    products = jnp.zeros((dim, dim), moments.dtype).at[pairs].set(moments[dim:])
+    products = products + products.T - jnp.diag(jnp.diag(products))
+    covariance = products - jnp.outer(mean, mean)
+    variance = jnp.diag(covariance)
+    # A variance that the regression makes negative is one that it cannot tell. Moments are of standardised draws.
+    known = variance > _SMALLEST_VARIANCE
+    sd = jnp.where(known, jnp.sqrt(jnp.where(known, variance, 1)), jnp.nan)
+    return mean, sd, covariance / jnp.outer(sd, sd)

@@ -1,0 +1,352 @@
+"""Which moments are wrong, and by how much.
+
+The mean z̄_α of each Stein feature is zero if the draws are right. Bootstrap replicates of all of them, from one pass,
+give standard errors, p-values, and p-values adjusted for their number by the largest standardised mean of each
+replicate. What the errors amount to in units of the target's own means, standard deviations and correlations comes
+from the regression on Stein features.
+"""
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxpsd._core.blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
+from jaxpsd._core.checks import check_key, check_positive_integer, is_concrete
+from jaxpsd._core.draws import Draws
+from jaxpsd._core.scores import Scorer, run_on_shares, scores_of
+from jaxpsd._core.sharding import from_first_share
+from jaxpsd._core.tables import html_table, number, plain, text_table
+from jaxpsd._core.types import PyTree, Target
+from jaxpsd._discrepancies.base import check_input
+from jaxpsd._discrepancies.plans import Form, in_coordinates_of
+from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._explain.errors import ImpliedErrors, implied_errors
+from jaxpsd._gof import pvalues
+from jaxpsd._gof.bootstrap import Wanted, accumulate_all
+from jaxpsd._gof.gof_test import check_varies, warn_of_doubts
+from jaxpsd._gof.multipliers import Signs
+from jaxpsd._gof.result import GofResult, result_of
+from jaxpsd._gof.scheme import effective_draws, settle
+from jaxpsd._gof.settings import Settings, check_several, check_weights_suit
+from jaxpsd._gof.symptoms import Watched
+from jaxpsd._stein.coordinates import Transform, check_transform, resolve
+
+_ARRAYS = [
+    "mean", "standard_error", "score", "p_value", "adjusted_p_value", "errors", "linearity", "autocorrelation_time",
+]  # fmt: skip
+
+
+@partial(
+    register_dataclass, data_fields=_ARRAYS, meta_fields=["labels", "names", "exponents", "method", "transform_rule"]
+)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MomentTable:
+    """Mean Stein features and their evidence, one row for each monomial, the strongest evidence first.
+
+    mean
+        z̄_α, zero if the draws are right.
+    standard_error
+        Its standard error, autocorrelation included.
+    score
+        z̄_α in units of it.
+    p_value
+        How often chance alone gives so large a mean of this feature.
+    adjusted_p_value
+        How often chance alone gives so large a mean of any feature.
+    errors
+        What they amount to for means, standard deviations and correlations.
+    linearity
+        For each coordinate, the share of its score's variance that is linear in the draws: one for a Gaussian target.
+    autocorrelation_time
+        Of the features, in draws; None where it was not measured.
+    labels
+        The monomials, such as `beta[3]²`.
+    names
+        The coordinates.
+    exponents
+        The monomials' exponents, one tuple each.
+    method
+        The bootstrap used.
+    transform_rule
+        The coordinates in which monomials were formed.
+    """
+
+    mean: Float[Array, " monomials"]
+    standard_error: Float[Array, " monomials"]
+    score: Float[Array, " monomials"]
+    p_value: Float[Array, " monomials"]
+    adjusted_p_value: Float[Array, " monomials"]
+    errors: ImpliedErrors
+    linearity: Float[Array, " dim"]
+    autocorrelation_time: Any
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    exponents: tuple[tuple[int, ...], ...]
+    method: str
+    transform_rule: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, for JSON."""
+        fields = ("mean", "standard_error", "score", "p_value", "adjusted_p_value")
+        rows = [
+            {"monomial": label, **{field: plain(getattr(self, field)[k]) for field in fields}}
+            for k, label in enumerate(self.labels)
+        ]
+        return {
+            "moments": rows,
+            "errors": {field: plain(value) for field, value in self.errors._asdict().items()},
+            "linearity": plain(self.linearity),
+            "names": list(self.names),
+            "method": self.method,
+            "transform": self.transform_rule,
+            "autocorrelation_time": plain(self.autocorrelation_time),
+        }
+
+    def __repr__(self) -> str:
+        if not is_concrete(self.mean) or not isinstance(self.mean, jax.Array | np.ndarray) or self.mean.ndim != 1:
+            return f"MomentTable({len(self.labels)} monomials, {self.method})"
+        more = len(self.labels) - _ROWS
+        parts = [text_table(self._columns())]
+        parts += [f"… and {more} more monomials"] if more > 0 else []
+        parts += ["", text_table(self.coordinate_table()), "", *self._remarks()]
+        return "\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+        return html_table(self._columns()) + html_table(self.coordinate_table()) + remarks
+
+    def _columns(self) -> dict[str, list[str]]:
+        rows = range(min(_ROWS, len(self.labels)))
+        column = lambda values: [number(values[k]) for k in rows]  # noqa: E731
+        return {
+            "monomial": [self.labels[k] for k in rows],
+            "mean feature": column(self.mean),
+            "standard error": column(self.standard_error),
+            "score": [f"{float(self.score[k]):.1f}" for k in rows],
+            "p": column(self.p_value),
+            "adjusted p": column(self.adjusted_p_value),
+        }
+
+    def coordinate_table(self) -> dict[str, list[str]]:
+        """Errors of the coordinates that are worst off: titles, and the cells below each."""
+        errors = self.errors
+        badness = np.abs(errors.mean)
+        if errors.scale is not None:
+            badness = np.fmax(badness, np.abs(np.log(np.asarray(errors.scale))))
+        rows = np.argsort(-badness, kind="stable")[:_ROWS]
+        both = lambda value, error: [  # noqa: E731
+            "unknown" if np.isnan(value[k]) else f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows
+        ]
+        columns = {
+            "coordinate": [self.names[k] for k in rows],
+            "mean off by (sd)": both(np.asarray(errors.mean), np.asarray(errors.mean_error)),
+        }
+        if errors.scale is not None and errors.scale_error is not None:
+            columns["sd / true sd"] = both(np.asarray(errors.scale), np.asarray(errors.scale_error))
+        return columns | {"linear score": [f"{float(self.linearity[k]):.0%}" for k in rows]}
+
+    def _remarks(self) -> list[str]:
+        time = "" if self.autocorrelation_time is None else f", autocorrelation time {self.autocorrelation_time:.3g}"
+        remarks = [f"{len(self.labels)} monomials, transform {self.transform_rule}; {self.method}{time}."]
+        errors = self.errors
+        if errors.correlation is not None and errors.true_correlation is not None:
+            off = np.abs(np.triu(np.asarray(errors.correlation - errors.true_correlation), 1))
+            if off.size > 1 and not np.isnan(off).all():
+                i, j = np.unravel_index(np.nanargmax(off), off.shape)
+                found, right = (float(matrix[i, j]) for matrix in (errors.correlation, errors.true_correlation))
+                pair = f"{self.names[i]} and {self.names[j]}"
+                remarks.append(f"Worst correlation: {pair}, {found:.2f} in the draws, {right:.2f} by the target.")
+        if float(errors.explained) < TRUSTED or float(np.min(self.linearity)) < TRUSTED:
+            worst = self.names[int(np.argmin(self.linearity))]
+            remarks.append(
+                f"The target is far from Gaussian (only {float(np.min(self.linearity)):.0%} of the score of {worst} is "
+                f"linear; features explain {float(errors.explained):.0%} of a moment): errors of moments are rough."
+            )
+        return remarks
+
+
+# Rows to show; and the shares below which implied errors are rough.
+_ROWS, TRUSTED = 10, 0.8
+
+
+def moment_table(
+    rng_key: PRNGKeyArray,
+    target: Target,
+    samples: PyTree,
+    *,
+    order: int = 2,
+    interactions: bool = True,
+    transform: Transform | str = "standardize",
+    names: Sequence[str] | None = None,
+    method: str = "auto",
+    num_replicates: int = 1000,
+    weights: ArrayLike | None = None,
+    flip_probability: float | None = None,
+    block_length: int | None = None,
+    chains: bool | None = None,
+) -> MomentTable:
+    """Say which moments of the draws are wrong, and by how much.
+
+    Parameters
+    ----------
+    rng_key, target, samples, method, num_replicates, weights, flip_probability, block_length, chains
+        As in `gof_test`; the sign bootstraps.
+    order, interactions, transform
+        Which monomials to look at, and in which coordinates, as for `PSD`.
+    names
+        Names of the coordinates; taken from the structure of the samples by default.
+
+    Returns
+    -------
+    MomentTable
+        Evidence against each moment, sorted; and errors of means, standard deviations and correlations.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = jax.random.normal(jax.random.key(0), (2000, 2)) * jnp.array([[1.5, 1.0]])
+    >>> table = jaxpsd.moment_table(jax.random.key(1), logdensity, samples, names=("mu", "tau"))
+    >>> table.labels[0]
+    'mu²'
+    >>> print(table.errors.scale.round(1))
+    [1.5 1. ]
+    """
+    check_key(rng_key)
+    settings = Settings.checked(method, num_replicates, 0.05, flip_probability, block_length)
+    settings.check_signs("moment_table")
+    check_weights_suit(method, weights)
+    psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform, form="primal")
+    target, draws, weights = check_input(target, samples, weights, chains)
+    check_several(draws)
+    names = checked_names(names, draws)
+    return tabulated(rng_key, psd, scores_of(target, draws), draws, weights, settings, names)[0]
+
+
+def tabulated(
+    rng_key: PRNGKeyArray,
+    psd: PSD,
+    scores: PyTree,
+    draws: Draws,
+    weights: Float[Array, " draws"] | None,
+    settings: Settings,
+    names: tuple[str, ...],
+) -> tuple[MomentTable, GofResult]:
+    """The table of moments, and the test of the PSD that consists of them, on the same replicates."""
+    transform = psd.transform
+    psd = replace(psd, transform=resolve(check_transform(transform), draws, weights))
+    form = psd._test_form(draws, weights, settings.num_replicates)
+    scheme = settle(rng_key, settings, scores, draws, form, None)
+    columns, linearity, seen = run_on_shares(_mean_features, scores, draws, form, weights, scheme.multipliers)
+    psd._finite(columns, scores, draws, "A mean Stein feature")
+    evidence, values = _evidence(columns)
+    check_varies(values, draws, psd)
+    warn_of_doubts(seen, scheme, draws, form, settings)
+    effective = effective_draws(scheme, draws) if settings.method == "auto" else None
+    errors = implied_errors(psd, scores, draws, weights, effective)
+    exponents = psd.exponents(draws.dim)
+    if is_concrete(evidence.score):
+        evidence = jax.tree.map(np.asarray, evidence)
+        first = np.argsort(-np.abs(evidence.score), kind="stable")
+        evidence, exponents = _Evidence(*(field[first] for field in evidence)), exponents[first]
+    table = MomentTable(
+        **evidence._asdict(),
+        errors=errors,
+        linearity=linearity,
+        autocorrelation_time=scheme.autocorrelation_time,
+        labels=tuple(_label(alpha, names) for alpha in exponents),
+        names=names,
+        exponents=tuple(tuple(map(int, alpha)) for alpha in exponents),
+        method=scheme.method,
+        transform_rule="None" if transform is None else transform if isinstance(transform, str) else "Affine",
+    )
+    label = f"V of order {psd.order}" + ("" if psd.interactions else ", no interactions")
+    return table, result_of(values, scheme, settings, (label,))
+
+
+def checked_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
+    """Names of the coordinates, the user's or those of the samples' structure."""
+    if names is None:
+        return draws.names
+    names = tuple(names) if isinstance(names, Iterable) and not isinstance(names, Set) else ()
+    if len(names) != draws.dim or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(
+            f"`names` must be strings in order, a different one for each of {draws.dim} coordinates; got "
+            f"{names!r:.100}."
+        )
+    return names
+
+
+def _label(exponents: Int[np.ndarray, " dim"], names: Sequence[str]) -> str:
+    """A monomial as people write it: mu·tau²."""
+    superscript = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    factors = (
+        names[k] + ("" if power == 1 else str(power).translate(superscript))
+        for k, power in enumerate(exponents)
+        if power
+    )
+    return "·".join(factors)
+
+
+# --- evidence ---------------------------------------------------------------------------------------------
+
+
+class _Evidence(NamedTuple):
+    mean: Float[Array, " monomials"]
+    standard_error: Float[Array, " monomials"]
+    score: Float[Array, " monomials"]
+    p_value: Float[Array, " monomials"]
+    adjusted_p_value: Float[Array, " monomials"]
+
+
+@jax.jit
+def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[_Evidence, Float[Array, "1 columns"]]:
+    """From mean features and their replicates, a column each; and the squared norm of each column."""
+    error = jnp.sqrt((columns[:, 1:] ** 2).mean(axis=1))
+    # A feature that is zero for every draw is no evidence.
+    score = jnp.where(error > 0, 1 / jnp.where(error > 0, error, 1), 0)[:, None] * columns
+    extremeness = jnp.abs(score)
+    observed = pvalues.least_tie(extremeness[:, :1])
+    adjusted = pvalues.step_down(-jnp.concatenate([observed, extremeness[:, 1:]], axis=1))
+    evidence = _Evidence(columns[:, 0], error, score[:, 0], pvalues.p_values(extremeness)[:, 0], adjusted)
+    return evidence, (columns**2).sum(axis=0)[None]
+
+
+def _mean_features(
+    scorer: Scorer, arrays: PyTree, form: Form, weights: Float[Array, " draws"] | None, signs: Signs
+) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"], Watched]:
+    """Mean features, observed and in each replicate; how linear each score is in the draws; and what was seen."""
+    moved = in_coordinates_of(form, scorer)
+    sums, seen = accumulate_all(moved, arrays, form, weights, signs.of_share(arrays), Wanted(()))
+    x, _ = jax.eval_shape(moved, arrays)
+    dim = x.shape[1]
+    # Scores that hardly vary about a large value keep their digits.
+    offset = from_first_share(moved(jax.tree.map(lambda leaf: leaf[:1], arrays))[1])
+
+    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
+        x, s = moved(block)
+        both = jnp.concatenate([jnp.ones_like(x[:, :1]), x, s - offset], axis=1)
+        return einsum("ni,nj->ij", weighted(both, block_weights), both), None
+
+    length = block_length(len(x), 8 * dim * x.dtype.itemsize, given=form.block_size)
+    products, _ = sum_over_blocks(on_block, arrays, weights, length)
+    products = products / products[0, 0]
+    covariance = products[1:, 1:] - jnp.outer(products[0, 1:], products[0, 1:])
+    own, cross, of_scores = covariance[:dim, :dim], covariance[:dim, dim:], jnp.diag(covariance)[dim:]
+    # A little ridge, so that coordinates that move together do no harm.
+    own = own + 1e-5 * jnp.diag(jnp.diag(own))
+    fitted = (cross * jnp.linalg.solve(own, cross)).sum(axis=0)
+    linearity = jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
+    return (sums.z if weights is not None else sums.z / num_draws(arrays)), linearity, seen

@@ -1,0 +1,308 @@
+"""Functions regressed on Stein features.
+
+A Stein feature has mean zero under the target. So if f = a + βᵀτ up to a residual, E_P[f] is a plus the mean of the
+residual. The intercept of the least-squares fit of f on [1, τ] is known as a zero-variance control variate where draws
+are right, and corrects their bias where they are not. With C the covariance and τ̄ the mean of the features,
+
+    E_P[f] ≈ f̄ − βᵀτ̄ = Σ_i w_i g_i f(x_i),   g_i = 1 − (τ_i − τ̄)ᵀ (C + λ)⁻¹ τ̄,
+
+a weighted mean whose weights do not depend on f. It is exact where f − E_P[f] is in the span of the features, as it is
+for a Gaussian target and polynomials up to the features' order, whatever the draws.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float
+
+from jaxpsd._core.blocks import block_length, einsum, map_over_blocks, sum_over_blocks, weighted
+from jaxpsd._core.checks import is_concrete
+from jaxpsd._core.draws import Draws, apart, joined
+from jaxpsd._core.scores import Scorer, raise_for_value, run, scores_of
+from jaxpsd._core.types import Block, PyTree, Scalar
+from jaxpsd._discrepancies.plans import Form, all_scored, gram_of, in_coordinates_of
+from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._gof.dependence import measure_dependence, variance_of_mean
+
+# From features themselves up to so many of them; beyond, from the Gram matrix of up to so many draws.
+_MOST_FEATURES, _MOST_DRAWS = 2000, 4000
+
+# Ridges to choose from, in units of the features' variance.
+_RIDGES = np.logspace(-6, 1, 15)
+
+# A smaller ridge is preferred if it is worse by no more than this.
+_TOLERANCE = 0.01
+
+# Influences of more draws than this are averaged over stretches of successive ones.
+_POINTS = 2**13
+
+# Leverages, which say how closely a draw is fitted because it is fitted to, stay below this.
+_LARGEST_LEVERAGE = 0.95
+
+
+class Regression(NamedTuple):
+    """Functions f_1 … f_K regressed on Stein features.
+
+    value
+        Estimates of E_P[f].
+    mean
+        Means over the draws.
+    explained
+        Shares of the variance that the features explain.
+    influence
+        How much each draw, or a stretch of successive ones, moves each estimate: its mean over draws is the error.
+    ridge
+        λ.
+    num_features
+        How many features there are.
+    """
+
+    value: Float[Array, " functions"]
+    mean: Float[Array, " functions"]
+    explained: Float[Array, " functions"]
+    influence: Float[Array, "points functions"]
+    ridge: Scalar
+    num_features: int
+    num_chains: int
+
+    @property
+    def standard_error(self) -> Float[Array, " functions"]:
+        """Standard errors, autocorrelation included."""
+        return jnp.sqrt(variance_of_mean(self.influence, self.num_chains))
+
+
+class Functions(ABC):
+    """The functions to regress, a pytree that a compiled program is given."""
+
+    @abstractmethod
+    def values(self, x: Block) -> Float[Array, "block functions"]:
+        """All functions of each draw of a block, in the coordinates of the draws."""
+
+    def bound_to(self, function: Callable[..., Any]) -> Self:
+        """With the user's function, inside the compiled program."""
+        raise NotImplementedError(f"{type(self).__name__} needs no function.")
+
+
+REGRESSION_TAKES = (
+    f"a regression takes twice as many draws as features, and at most {_MOST_FEATURES:,} features; or at most "
+    f"{_MOST_DRAWS:,} draws, without weights"
+)
+
+
+def can_regress(num_features: int, num_draws: int, *, weighted: bool) -> bool:
+    """Whether so many features can be regressed on, in one way or the other."""
+    return _are_few(num_features, num_draws) or (num_draws <= _MOST_DRAWS and not weighted)
+
+
+def _are_few(num_features: int, num_draws: int) -> bool:
+    return num_features <= min(_MOST_FEATURES, num_draws // 2)
+
+
+def regress(
+    functions: Functions,
+    psd: PSD,
+    target: PyTree,
+    draws: Draws,
+    weights: Float[Array, " draws"] | None,
+    function: Callable[[PyTree], Any] | None = None,
+    effective: float | None = None,
+) -> Regression:
+    """Regress functions on the Stein features of a PSD; one of the user's is given beside what holds it.
+
+    How many independent draws these are worth is measured unless it is known.
+    """
+    n, count = draws.num_draws, psd._num_features(draws)
+    from_features = _are_few(count, n)
+    if not can_regress(count, n, weighted=weights is not None):
+        raise ValueError(
+            f"{count:,} Stein features are too many for {n:,} draws: {REGRESSION_TAKES}. Use a lower order or "
+            "interactions=False."
+        )
+    if n < 4:
+        raise ValueError(f"A regression takes at least four draws; got {n}.")
+    target = scores_of(target, draws)
+    form = replace(psd, form="primal" if from_features else "dual")._test_form(draws, weights, 0)
+    if effective is None and is_concrete(draws, target) and n > 2 * draws.num_chains:
+        time, is_dependent = measure_dependence(target, draws, form, None)
+        effective = n / time if is_dependent else None
+    effective = float(n) if effective is None else effective
+    stretch = max(1, min(n // _POINTS, n // draws.num_chains // 2))
+    problem = _Problem(form, functions, jnp.asarray(effective, draws.dtype), draws.num_chains, stretch)
+    kernel = _from_features if from_features else _from_gram
+    fit = run(kernel, target, draws, problem, weights, function=function)
+    if is_concrete(fit) and not all(np.isfinite(leaf).all() for leaf in fit):
+        raise_for_value(
+            target, draws, "The corrected expectation",
+            "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64.",
+        )  # fmt: skip
+    return Regression(*fit, num_features=count, num_chains=draws.num_chains)
+
+
+@partial(register_dataclass, data_fields=["form", "functions", "effective"], meta_fields=["num_chains", "stretch"])
+@dataclass(frozen=True)
+class _Problem:
+    """What a compiled regression is given.
+
+    effective
+        How many independent draws these are worth.
+    stretch
+        Over how many successive draws influences are averaged.
+    """
+
+    form: Form
+    functions: Functions
+    effective: Scalar
+    num_chains: int = 1
+    stretch: int = 1
+
+    def bound_to(self, function: Callable[..., Any]) -> "_Problem":
+        return replace(self, functions=self.functions.bound_to(function))
+
+
+_Fit = tuple[Array, Array, Array, Array, Array]
+
+
+def _from_features(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: Float[Array, " draws"] | None) -> _Fit:
+    """Two passes: the normal equations, then residuals and influences."""
+    form = problem.form
+    moved = in_coordinates_of(form, scorer)
+    x, _ = jax.eval_shape(scorer, arrays)
+    n = len(x)
+    first = jax.tree.map(lambda leaf: leaf[:1], arrays)
+    # An offset that all values share costs no digits: what the first draw has.
+    offset, tau_offset = problem.functions.values(scorer(first)[0]), form.features(*moved(first))
+    bytes_per_draw = form.working_bytes(x) + 8 * (x.shape[1] + offset.size) * x.dtype.itemsize
+    length = block_length(n, bytes_per_draw)
+
+    def columns(block: PyTree) -> tuple[Block, Block]:
+        return form.features(*moved(block)) - tau_offset, problem.functions.values(scorer(block)[0]) - offset
+
+    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, None]:
+        tau, f = columns(block)
+        counted = weighted(jnp.concatenate([jnp.ones_like(tau[:, :1]), tau], axis=1), block_weights)
+        return (
+            einsum("ni,nj->ij", counted, jnp.concatenate([tau, f], axis=1)),
+            weighted(f, block_weights).sum(axis=0),
+            weighted(f**2, block_weights).sum(axis=0),
+        ), None
+
+    (products, f_mean, f_squares), _ = sum_over_blocks(on_block, arrays, weights, length)
+    if weights is None:
+        products, f_mean, f_squares = products / n, f_mean / n, f_squares / n
+    count = products.shape[0] - 1
+    centre = products[0, :count]
+    mean = tau_offset[0] + centre
+    covariance = products[1:, :count] - jnp.outer(centre, centre)
+    with_f = products[1:, count:] - jnp.outer(centre, f_mean)
+    variance = jnp.maximum(f_squares - f_mean**2, 0)
+
+    # In units of the features' standard deviations; a feature that is constant has no part in it.
+    scale = jnp.sqrt(jnp.diag(covariance))
+    inverse = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
+    eigenvalues, directions = jnp.linalg.eigh(covariance * jnp.outer(inverse, inverse))
+    eigenvalues = jnp.maximum(eigenvalues, 0)
+    projected = einsum("ji,jk->ik", directions, with_f * inverse[:, None])
+    ridge = _ridge(eigenvalues, projected, variance, problem.effective)
+    shrunk = directions / (eigenvalues + ridge)[None]
+    slope = inverse[:, None] * einsum("ij,jk->ik", shrunk, projected)
+    # (C + λ)⁻¹ τ̄, what turns features into weights.
+    tilt = inverse * einsum("ij,kj,k->i", shrunk, directions, mean * inverse)
+
+    def residuals(stretches: PyTree) -> tuple[Block, Block]:
+        block = joined(stretches)
+        tau, f = columns(block[0])
+        centred = tau - centre[None]
+        e = f - f_mean[None] - einsum("nj,jk->nk", centred, slope)
+        projected = einsum("nj,ji->ni", centred * inverse[None], directions) / jnp.sqrt(eigenvalues + ridge)[None]
+        e = e * _left_out((projected**2).sum(axis=1), eigenvalues, ridge, n, problem.effective)[:, None]
+        g = block[1] * (1 - einsum("nj,j->n", centred, tilt))
+        both = g[:, None] * e, block[1][:, None] * e**2
+        return jax.tree.map(lambda values: values.reshape(-1, problem.stretch, values.shape[1]).mean(axis=1), both)
+
+    share = jnp.ones(n, x.dtype) if weights is None else weights * n
+    chain = n // problem.num_chains
+    whole = chain - chain % problem.stretch
+    kept = joined(jax.tree.map(lambda leaf: leaf[:, :whole], apart((arrays, share), problem.num_chains)))
+    grouped = apart(kept, problem.num_chains * whole // problem.stretch)
+    influence, squares = map_over_blocks(residuals, grouped, max(1, length // problem.stretch))
+    value = f_mean - einsum("j,jk->k", mean, slope)
+    explained = 1 - squares.mean(axis=0) / jnp.where(variance > 0, variance, 1)
+    return offset[0] + value, offset[0] + f_mean, jnp.where(variance > 0, explained, 1), influence, ridge
+
+
+def _from_gram(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: None) -> _Fit:
+    """The same from the Gram matrix, where features outnumber draws."""
+    moved = in_coordinates_of(problem.form, scorer)
+    gram = gram_of(problem.form, *all_scored(moved, arrays))
+    x, _ = scorer(arrays)
+    n = len(x)
+    values = problem.functions.values(x)
+    offset = values[:1]
+    f = values - offset
+    f_mean = f.mean(axis=0)
+    centred = f - f_mean[None]
+    variance = (centred**2).mean(axis=0)
+
+    rows = gram.mean(axis=1)
+    # (τ_i − τ̄)ᵀ τ̄, and inner products of τ_i − τ̄, in units of the features' total variance.
+    along_mean, total = rows - rows.mean(), jnp.trace(gram) / n - rows.mean()
+    unit = jnp.where(total > 0, total, 1)
+    matrix = (gram - rows[None] - rows[:, None] + rows.mean()) / (n * unit)
+    eigenvalues, directions = jnp.linalg.eigh(matrix)
+    eigenvalues = jnp.maximum(eigenvalues, 0)
+    coordinates = einsum("ni,nk->ik", directions, centred)
+    projected = jnp.sqrt(eigenvalues / n)[:, None] * coordinates
+    ridge = _ridge(eigenvalues, projected, variance, problem.effective)
+    shrunk = directions / (eigenvalues + ridge)[None]
+    solved = einsum("ni,ik->nk", shrunk, coordinates)
+    e = centred - einsum("nm,mk->nk", matrix, solved)
+    leverage = n * (directions**2 * (eigenvalues / (eigenvalues + ridge))[None]).sum(axis=1)
+    e = e * _left_out(leverage, eigenvalues, ridge, n, problem.effective)[:, None]
+    tilt = einsum("ni,mi,m->n", shrunk, directions, along_mean) / unit
+    g = 1 - (tilt - tilt.mean())
+    value = f_mean - einsum("n,nk->k", along_mean, solved) / (n * unit)
+    explained = 1 - (e**2).mean(axis=0) / jnp.where(variance > 0, variance, 1)
+    return offset[0] + value, offset[0] + f_mean, jnp.where(variance > 0, explained, 1), g[:, None] * e, ridge
+
+
+def _left_out(
+    leverage: Float[Array, " draws"], eigenvalues: Float[Array, " features"], ridge: Scalar, n: int, effective: Scalar
+) -> Float[Array, " draws"]:
+    """What turns residuals into those of a fit to all other draws, given leverages times the number of draws.
+
+    Dependent draws are fitted more closely than their number suggests, all of them alike.
+    """
+    freedom = 1 + (eigenvalues / (eigenvalues + ridge)).sum()
+    closely = jnp.sqrt((1 - freedom / n) / jnp.maximum(1 - freedom / effective, 1 - _LARGEST_LEVERAGE))
+    return jnp.maximum(closely, 1) / (1 - jnp.minimum((1 + leverage) / n, _LARGEST_LEVERAGE))
+
+
+def _ridge(
+    eigenvalues: Float[Array, " features"],
+    projected: Float[Array, "features functions"],
+    variance: Float[Array, " functions"],
+    effective: Scalar,
+) -> Scalar:
+    """The ridge with the least error by generalised cross-validation, summed over functions in units of variance."""
+    known = variance > 0
+    # Of a fit that is perfect, rounding leaves this much.
+    floor = 100 * jnp.finfo(variance.dtype).eps
+
+    def score(ridge: Scalar) -> Scalar:
+        shrunk = eigenvalues + ridge
+        fitted = (projected**2 * (2 / shrunk - eigenvalues / shrunk**2)[:, None]).sum(axis=0)
+        unexplained = jnp.maximum(1 - fitted / jnp.where(known, variance, 1), floor)
+        freedom = 1 - (1 + (eigenvalues / shrunk).sum()) / effective
+        return jnp.where(freedom > 0, jnp.where(known, unexplained, 0).sum() / freedom**2, jnp.inf)
+
+    ridges = jnp.asarray(_RIDGES, variance.dtype)
+    scores = jax.vmap(score)(ridges)
+    # The first, hence smallest, that is about as good as the best: a ridge takes away from the correction.
+    return ridges[jnp.argmax(scores <= (1 + _TOLERANCE) * scores.min())]

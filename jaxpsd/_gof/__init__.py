@@ -1,0 +1,1 @@
+"""Whether a discrepancy is more than chance: bootstraps, limits, tests."""

@@ -1,0 +1,205 @@
+"""How dependent draws are: integrated autocorrelation times of their Stein features.
+
+The time τ = 1 + 2 Σ_t ρ_t is by how much the variance of a mean exceeds that of independent draws. It is the
+same, in units of single draws, for a series of means over b successive draws, which is how long chains are
+measured at bounded cost.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_static
+from jaxtyping import Array, Float, Int
+
+from jaxpsd._core.blocks import block_length, map_over_blocks
+from jaxpsd._core.draws import Draws, apart
+from jaxpsd._core.scores import Scorer, run, run_on_shares
+from jaxpsd._core.sharding import followed_by_next_share, put_together, shards_of, share_index
+from jaxpsd._core.types import PyTree, Scalar
+from jaxpsd._discrepancies.plans import Form, in_coordinates_of
+
+# Sokal's rule: sum correlations up to the first lag of at least this many autocorrelation times.
+_WINDOW = 5
+
+# Draws looked at to begin with, from the end of each chain, and points of the series made of them.
+PILOT_DRAWS = 2**17
+_POINTS = 2**13
+
+# Columns whose correlations are computed together.
+_COLUMNS = 64
+
+# A chain that is shorter than this many autocorrelation times does not tell them well.
+_ENOUGH_TIMES = 50
+
+# How often independent draws are mistaken for dependent ones.
+_FALSE_ALARM = 1e-3
+
+
+class Dependence(NamedTuple):
+    """What a set of chains looks like.
+
+    time
+        The largest integrated autocorrelation time of a feature, in draws.
+    is_clear
+        Whether it is more than independent draws would show by chance.
+    """
+
+    time: float
+    is_clear: bool
+
+
+def measure_dependence(target: PyTree, draws: Draws, form: Form, function: Callable[..., Any] | None) -> Dependence:
+    """Measure the autocorrelation time in a pilot pass, over as many of the last draws as it takes."""
+    chain = draws.num_draws // draws.num_chains
+    length = min(chain, max(2, PILOT_DRAWS // draws.num_chains))
+    while True:
+        stride = max(1, length * draws.num_chains // _POINTS)
+        stride = min(stride, max(1, length // 2))
+        kept = length - length % stride
+        shape, stretches = _Shape(draws.num_chains, kept // stride, stride), _stretches(draws, kept, stride)
+        found = run_on_shares(_pilot, target, draws, form, None, stretches, shape, function=function)
+        times, errors, lag_one = map(np.asarray, found)
+        time = float(times.max())
+        if length == chain or time * _ENOUGH_TIMES < length:
+            break
+        length = min(chain, 8 * length)
+    # Independent draws have τ = 1 and ρ_1 = 0, up to normal errors.
+    quantile = NormalDist().inv_cdf(1 - _FALSE_ALARM / (2 * len(times)))
+    points = kept * draws.num_chains
+    is_clear = np.max((times - 1) / errors) > quantile or lag_one.max() * points**0.5 > quantile
+    return Dependence(max(time, 1.0) if is_clear else time, bool(is_clear))
+
+
+@register_static
+class _Shape(NamedTuple):
+    """How many chains there are, and of how many stretches of how many draws the end of each consists."""
+
+    num_chains: int
+    per_chain: int
+    stride: int
+
+
+class _Stretches(NamedTuple):
+    """The stretches of successive draws that begin in each share.
+
+    start
+        The draw that each begins with, counted within the share.
+    number
+        Which of all stretches it is, chain by chain; one too many where a share has fewer than others.
+    """
+
+    start: Int[np.ndarray, "shares stretches"]
+    number: Int[np.ndarray, "shares stretches"]
+
+
+def _stretches(draws: Draws, kept: int, stride: int) -> _Stretches:
+    """The last draws of each chain, in stretches."""
+    shards = shards_of(draws.positions)
+    shares = 1 if shards is None else shards.count
+    per_chain, per_share = draws.num_draws // draws.num_chains, draws.num_draws // shares
+    if stride > per_share:
+        raise ValueError(f"{draws.num_draws:,} draws are too few for {shares:,} devices; use fewer.")
+    within = np.arange(per_chain - kept, per_chain, stride)
+    first = (per_chain * np.arange(draws.num_chains)[:, None] + within[None]).ravel()
+    share = first // per_share
+    start = np.zeros((shares, np.bincount(share).max()), np.int32)
+    number = np.full_like(start, len(first))
+    for k in range(shares):
+        mine = np.flatnonzero(share == k)
+        start[k, : len(mine)], number[k, : len(mine)] = first[mine] % per_share, mine
+    return _Stretches(start, number)
+
+
+def _pilot(
+    scorer: Scorer, arrays: PyTree, form: Form, weights: None, stretches: _Stretches, shape: _Shape
+) -> tuple[Array, Array, Array]:
+    """Autocorrelation times of the leading features, their errors if they were one, and lag-one correlations."""
+    moved = in_coordinates_of(form, scorer)
+    # A stretch may end among the draws of the next share.
+    reachable = followed_by_next_share(arrays, shape.stride - 1)
+
+    def summaries(start: Int[Array, " stretches"]) -> tuple[Array, Array, Array]:
+        rows = (start[:, None] + jnp.arange(shape.stride)[None]).ravel()
+        tau = form.leading_features(*moved(jax.tree.map(lambda leaf: leaf[rows], reachable)))
+        tau = tau.reshape(-1, shape.stride, tau.shape[1])
+        mean = tau.mean(axis=1)
+        within = tau - mean[:, None]
+        return mean, (within**2).mean(axis=1), (within[:, 1:] * within[:, :-1]).sum(axis=1)
+
+    points = shape.num_chains * shape.per_chain
+    x, _ = jax.eval_shape(moved, arrays)
+    one = jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype)
+    count = jax.eval_shape(form.leading_features, one, one).shape[1]
+    start, number = (jnp.asarray(part)[share_index()] for part in stretches)
+    length = block_length(len(start), 4 * count * shape.stride * x.dtype.itemsize)
+    of_share = map_over_blocks(summaries, start, length)
+    means, squares, products = (put_together(part, number, points) for part in of_share)
+
+    centre = means.mean(axis=0)
+    series = (means - centre[None]).reshape(shape.num_chains, -1, means.shape[1])
+    between = (series**2).mean(axis=(0, 1))
+    variance = squares.mean(axis=0) + between
+    # A feature that hardly varies, as seen in its digits, has no correlations to speak of.
+    varies = variance > (jnp.finfo(means.dtype).eps * jnp.abs(centre)) ** 2
+    variance = jnp.where(varies, variance, 1)
+    times, window = _integrated_times(series)
+    error = jnp.sqrt(2 * (2 * window + 1) / points)
+    if shape.stride == 1:
+        successive = (series[:, 1:] * series[:, :-1]).sum(axis=(0, 1)) / points
+    else:
+        successive = products.sum(axis=0) / (points * (shape.stride - 1)) + between
+    times = jnp.where(varies, times * shape.stride * between / variance, 1)
+    return times, error, jnp.where(varies, successive / variance, 0)
+
+
+def times_by_chain(scores: PyTree, draws: Draws, form: Form) -> Float[np.ndarray, " chains"]:
+    """Measure the autocorrelation time of every chain by itself."""
+    chain = draws.num_draws // draws.num_chains
+    stride = max(1, min(chain // _POINTS, chain // 2))
+    shape = _Shape(draws.num_chains, chain // stride, stride)
+    return np.maximum(run(_times_by_chain, scores, draws, form, shape), 1)
+
+
+def _times_by_chain(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> Float[Array, " chains"]:
+    chains = apart(arrays, shape.num_chains)
+    length = jax.tree.leaves(chains)[0].shape[1]
+    start = length - shape.stride * np.arange(shape.per_chain, 0, -1)
+    stretches = _Stretches(start[None], np.arange(shape.per_chain)[None])
+    alone = shape._replace(num_chains=1)
+    return jax.lax.map(lambda each: _pilot(scorer, each, form, None, stretches, alone)[0].max(), chains)
+
+
+@partial(jax.jit, static_argnums=1)
+def variance_of_mean(values: Float[Array, "points columns"], num_chains: int) -> Float[Array, " columns"]:
+    """Variance of the mean of each column over the points of all chains, which lie one after the other."""
+
+    def of_column(column: Float[Array, " points"]) -> Scalar:
+        centred = column - column.mean()
+        times, _ = _integrated_times(centred.reshape(num_chains, -1, 1))
+        # Anticorrelated chains may be worth more than independent draws, but that is not to be relied on.
+        return (centred**2).mean() * jnp.maximum(times[0], 1) / len(column)
+
+    # Transforms of all columns at once would take several times the memory of the values.
+    return jax.lax.map(of_column, values.T, batch_size=_COLUMNS)
+
+
+def _integrated_times(
+    series: Float[Array, "chains points features"],
+) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
+    """1 + 2 Σ_{t ≤ M} ρ_t with Sokal's window M, for series with mean zero; and M."""
+    length = series.shape[1]
+    spectrum = jnp.fft.rfft(series, n=2 * length, axis=1)
+    covariance = jnp.fft.irfft(jnp.abs(spectrum) ** 2, n=2 * length, axis=1)[:, :length].mean(axis=0)
+    tiny = jnp.finfo(series.dtype).tiny
+    correlation = covariance / jnp.maximum(covariance[:1], tiny)
+    times = 2 * jnp.cumsum(correlation, axis=0) - 1
+    lags = jnp.arange(length)[:, None]
+    wide_enough = lags >= _WINDOW * times
+    window = jnp.where(wide_enough.any(axis=0), jnp.argmax(wide_enough, axis=0), length - 1)
+    time = jnp.take_along_axis(times, window[None], axis=0)[0]
+    return jnp.maximum(time, 1 / length), window.astype(series.dtype)

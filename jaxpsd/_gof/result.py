@@ -1,0 +1,174 @@
+"""From statistics and their replicates to the result of a test."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Bool, Float
+
+from jaxpsd._core.checks import is_concrete
+from jaxpsd._core.tables import plain
+from jaxpsd._gof import pvalues
+from jaxpsd._gof.scheme import Scheme
+from jaxpsd._gof.settings import Settings
+
+_NUMBERS = [
+    "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "replicates", "parameter",
+    "autocorrelation_time", "p_value_floor", "parts",
+]  # fmt: skip
+
+
+@partial(register_dataclass, data_fields=_NUMBERS, meta_fields=["method", "alpha", "labels"])
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GofResult:
+    """A goodness-of-fit test; where several statistics were tested, arrays with an entry for each.
+
+    statistic
+        The observed statistic: V, or U for the methods "multinomial" and "asymptotic" where there is one.
+    p_value
+        (1 + #{replicates ≥ statistic}) / (1 + num_replicates), never zero; or, for a deterministic asymptotic
+        test, the probability itself.
+    adjusted_p_value
+        The p-value adjusted for testing several statistics at once (Westfall and Young's step-down minimum of
+        p-values); the same as `p_value` for one.
+    threshold
+        The statistic is significant, by its own p-value, where it is larger than this.
+    reject
+        Whether the adjusted p-value is at most `alpha`.
+    replicates
+        The statistic under the null hypothesis, (num_replicates,) or (num_replicates, statistics).
+    parameter
+        Flip probability of the method "markov", block length of "block", else None.
+    autocorrelation_time
+        Integrated autocorrelation time of the Stein features, in draws; None where it was not measured.
+    p_value_floor
+        The smallest p-value that these draws and this method allow.
+    parts
+        The statistics of which this one is the most significant, in the adaptive test; else None.
+    method
+        The method used: what "auto" has chosen.
+    alpha
+        The level of the test.
+    labels
+        What each statistic is.
+    """
+
+    statistic: Float[Array | np.ndarray, "*statistics"]
+    p_value: Float[Array | np.ndarray, "*statistics"]
+    adjusted_p_value: Float[Array | np.ndarray, "*statistics"]
+    threshold: Float[Array | np.ndarray, "*statistics"]
+    reject: Bool[Array | np.ndarray, "*statistics"]
+    replicates: Float[Array | np.ndarray, "replicates *statistics"]
+    parameter: Any
+    autocorrelation_time: Any
+    p_value_floor: Any
+    parts: "GofResult | None" = None
+    method: str
+    alpha: float
+    labels: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the replicates as plain numbers, for JSON."""
+        fields = (
+            "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "parameter", "autocorrelation_time",
+            "p_value_floor",
+        )  # fmt: skip
+        return {
+            "labels": list(self.labels),
+            **{field: plain(getattr(self, field)) for field in fields},
+            "method": self.method,
+            "alpha": self.alpha,
+            "num_replicates": len(self.replicates),
+            "parts": None if self.parts is None else self.parts.to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        several = len(self.labels) > 1
+        has_values = is_concrete(self.statistic) and isinstance(self.statistic, jax.Array | np.ndarray)
+        if not has_values or self.statistic.ndim > several:
+            shape = getattr(self.statistic, "shape", None)
+            return f"GofResult({', '.join(self.labels)}; shape {shape}, {self.method})"
+        columns = (self.statistic, self.p_value, self.adjusted_p_value, self.reject)
+        tests = [
+            f"{label} = {statistic:.3g}, p = {p:.3g}"
+            + (f" (adjusted {adjusted:.3g})" if several else "")
+            + (f", rejected at {self.alpha:g}" if reject else "")
+            for label, statistic, p, adjusted, reject in zip(self.labels, *map(np.atleast_1d, columns), strict=True)
+        ]
+        names = {"markov": "flip probability", "block": "block length"}
+        how = [self.method, f"{len(self.replicates)} replicates" if len(self.replicates) else "deterministic"]
+        if self.parameter is not None:
+            how.append(f"{names[self.method]} {self.parameter:.3g}")
+        if self.autocorrelation_time is not None:
+            how.append(f"autocorrelation time {self.autocorrelation_time:.3g}")
+        return f"GofResult({'; '.join(tests)}; {', '.join(how)})"
+
+
+class _Verdict(NamedTuple):
+    """The fields of a result that follow from the values alone, statistics along the last axis."""
+
+    statistic: Float[Array, " statistics"]
+    p_value: Float[Array, " statistics"]
+    adjusted_p_value: Float[Array, " statistics"]
+    threshold: Float[Array, " statistics"]
+    reject: Bool[Array, " statistics"]
+    replicates: Float[Array, "replicates statistics"]
+
+
+@partial(jax.jit, static_argnums=1)
+def _verdict(values: Float[Array, "statistics columns"], num_rejected: int) -> _Verdict:
+    p, is_defined = pvalues.p_values(values), pvalues.is_defined(values)
+    adjusted = pvalues.step_down(p)
+    return _Verdict(
+        statistic=values[:, 0],
+        p_value=jnp.where(is_defined, p[:, 0], jnp.nan),
+        adjusted_p_value=jnp.where(is_defined, adjusted, jnp.nan),
+        threshold=pvalues.threshold(values, num_rejected),
+        # In ranks, which are exact.
+        reject=(jnp.round(adjusted * values.shape[1]) <= num_rejected) & is_defined,
+        replicates=values[:, 1:].T,
+    )
+
+
+def result_of(
+    values: Float[Array, "statistics columns"],
+    scheme: Scheme,
+    settings: Settings,
+    labels: tuple[str, ...],
+    parts: GofResult | None = None,
+) -> GofResult:
+    """From a statistic, or several, and their replicates to a result."""
+    verdict = _verdict(values, settings.num_rejected)
+    if len(labels) == 1:
+        verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
+    return GofResult(
+        **verdict._asdict(),
+        parameter=scheme.parameter,
+        autocorrelation_time=scheme.autocorrelation_time,
+        p_value_floor=jnp.maximum(scheme.floor, 1 / values.shape[1]),
+        parts=parts,
+        method=scheme.method,
+        alpha=settings.alpha,
+        labels=labels,
+    )
+
+
+def without_replicates(u: Array, p: Any, threshold: Any, settings: Settings) -> GofResult:
+    return GofResult(
+        statistic=u,
+        p_value=p,
+        adjusted_p_value=p,
+        threshold=threshold,
+        reject=p <= settings.alpha,
+        replicates=p[None][:0],
+        parameter=None,
+        autocorrelation_time=None,
+        p_value_floor=0 * p,
+        method="asymptotic",
+        alpha=settings.alpha,
+        labels=("U",),
+    )

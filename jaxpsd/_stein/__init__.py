@@ -1,0 +1,1 @@
+"""The mathematics: Stein operators, polynomials, kernels, coordinates."""

@@ -1,0 +1,232 @@
+"""Draws from files, and log-densities from the user's own code.
+
+Nothing is unpickled, and no code runs but the module or file that the user names.
+"""
+
+import importlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from jaxpsd._core.types import PyTree
+from jaxpsd.adapters.arviz import by_chain_and_draw
+
+_FORMATS = ".npy, .npz, .csv or .nc"
+
+# What marks the scores among the columns of a table, or the arrays of an archive.
+_SCORE = "score."
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a file holds.
+
+    samples
+        An array (draws, dim) or (chains, draws, dim), or a dictionary of arrays by name.
+    scores
+        ∇log p in the same structure, or None.
+    weights
+        Weights of the draws, or None.
+    names
+        Names of the coordinates of an array, or None.
+    chains
+        Whether the arrays of a dictionary have an axis of chains.
+    """
+
+    samples: PyTree
+    scores: PyTree | None = None
+    weights: np.ndarray | None = None
+    names: tuple[str, ...] | None = None
+    chains: bool | None = None
+
+
+def read(path: str | Path) -> Sampled:
+    """Read draws, and scores where there are some.
+
+    .npy
+        An array of draws.
+    .npz
+        Arrays `samples` and, if there are any, `scores`, `weights` and `names`. Or arrays by name of parameter, with
+        scores in `score.` + name.
+    .csv
+        A column for each parameter, named in the first line; scores in columns `score.` + name, and the number of the
+        chain in a column `chain`.
+    .nc
+        An ArviZ file: the group `posterior`, with scores in a group `scores`.
+    """
+    path = Path(path)
+    readers: dict[str, Callable[[Path], Sampled]] = {
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+        ".csv": _read_csv,
+        ".nc": _read_netcdf,
+    }
+    if path.suffix.lower() not in readers:
+        raise ValueError(f"{path} must be a file of draws, {_FORMATS}.")
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        return readers[path.suffix.lower()](path)
+    except ImportError:
+        raise
+    except Exception as error:
+        # A damaged file can make its reader raise anything.
+        raise ValueError(f"{path} could not be read: {str(error) or type(error).__name__}") from error
+
+
+def _read_npy(path: Path) -> Sampled:
+    array = _from_numpy(path)
+    if isinstance(array, dict):
+        raise ValueError("it is an archive of arrays; let its name end in .npz")
+    return Sampled(_numbers(array, "the array"))
+
+
+def _read_npz(path: Path) -> Sampled:
+    arrays = _from_numpy(path)
+    if not isinstance(arrays, dict):
+        raise ValueError("it is a single array; let its name end in .npy")
+    if "samples" not in arrays:
+        return _by_name({name: _numbers(array, name) for name, array in arrays.items()}, chains=None)
+    samples, scores, names = _numbers(arrays["samples"], "samples"), arrays.get("scores"), arrays.get("names")
+    if names is not None and (names.ndim != 1 or names.shape != samples.shape[-1:]):
+        raise ValueError(f"`names` must name each coordinate; it has shape {names.shape} for samples {samples.shape}")
+    return Sampled(
+        samples,
+        None if scores is None else _numbers(scores, "scores"),
+        arrays.get("weights"),
+        None if names is None else tuple(map(str, names)),
+    )
+
+
+def _from_numpy(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+    """An array, or several by name."""
+    # Opened here, since NumPy does not close what it cannot read.
+    with path.open("rb") as file:
+        try:
+            found = np.load(file, allow_pickle=False)
+        except ValueError as error:
+            # NumPy takes whatever it does not know for a pickle, and says how to load that unsafely.
+            raise ValueError("it is no array of numbers that NumPy has written, or is damaged") from error
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
+
+
+def _read_csv(path: Path) -> Sampled:
+    # Excel puts a mark before the first letter, which this encoding leaves out.
+    encoding = "utf-8-sig"
+    with path.open(encoding=encoding) as file:
+        names = [name.strip().strip('"') for name in file.readline().split(",")]
+    has_names = not all(map(_is_number, names))
+    with warnings.catch_warnings(action="ignore"):
+        # That there are no numbers, which is said below.
+        table = np.loadtxt(path, delimiter=",", skiprows=int(has_names), ndmin=2, encoding=encoding)
+    if not table.size:
+        raise ValueError("it has no rows of numbers")
+    if not has_names:
+        return Sampled(table)
+    if len(set(names)) < len(names):
+        raise ValueError("two columns have the same name")
+    if len(names) != table.shape[1]:
+        raise ValueError(f"the first line names {len(names)} columns, but rows have {table.shape[1]}")
+    columns = dict(zip(names, table.T, strict=True))
+    chain = columns.pop("chain", None)
+    found = _by_name(columns, chains=None)
+    own = tuple(found.samples)
+
+    def together(by_name: Mapping[str, np.ndarray]) -> np.ndarray:
+        rows = np.stack([by_name[name] for name in own], axis=1)
+        return rows if chain is None else _in_chains(rows, chain)
+
+    return Sampled(together(found.samples), None if found.scores is None else together(found.scores), None, own)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _in_chains(rows: np.ndarray, chain: np.ndarray) -> np.ndarray:
+    if not np.isfinite(chain).all():
+        raise ValueError("the column `chain` must have the number of a chain in every row")
+    numbers, counts = np.unique(chain, return_counts=True)
+    if len(set(counts)) > 1:
+        raise ValueError(f"chains differ in length: {', '.join(map(str, counts))} draws")
+    return np.stack([rows[chain == number] for number in numbers])
+
+
+def _read_netcdf(path: Path) -> Sampled:
+    try:
+        import xarray
+    except ImportError as error:
+        error.add_note("ArviZ files need xarray: pip install 'jaxpsd[arviz]'.")
+        raise
+    with xarray.open_dataset(path, group="posterior") as group:
+        arrays = {str(name): _numbers(by_chain_and_draw(values), str(name)) for name, values in group.items()}
+    try:
+        with xarray.open_dataset(path, group="scores") as group:
+            arrays |= {_SCORE + str(name): by_chain_and_draw(values) for name, values in group.items()}
+    except (OSError, KeyError, ValueError):
+        pass  # A file without scores; the user has to name a log-density.
+    return _by_name(arrays, chains=True)
+
+
+def _by_name(arrays: Mapping[str, np.ndarray], *, chains: bool | None) -> Sampled:
+    samples = {name: array for name, array in arrays.items() if not name.startswith(_SCORE)}
+    scores = {name.removeprefix(_SCORE): array for name, array in arrays.items() if name.startswith(_SCORE)}
+    if not samples:
+        raise ValueError("it holds no draws" + (", only scores" if scores else ""))
+    if scores and set(scores) != set(samples):
+        missing = sorted(set(samples) ^ set(scores))[0]
+        raise ValueError(f"there are scores for some parameters and not for others, such as {missing}")
+    return Sampled(samples, scores or None, chains=chains)
+
+
+def _numbers(array: np.ndarray, name: str) -> np.ndarray:
+    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
+        raise ValueError(f"{name} must be real numbers, not {array.dtype}")
+    return array if np.issubdtype(array.dtype, np.floating) else array.astype(float)
+
+
+def load_function(where: str) -> Callable[..., Any]:
+    """A function by `module:name` or `path/to/file.py:name`."""
+    place, _, name = where.rpartition(":")
+    is_file = place.endswith(".py")
+    if not name.isidentifier() or not (is_file or all(part.isidentifier() for part in place.split("."))):
+        raise ValueError(f"{where!r} must be a function as module:name or file.py:name.")
+    if is_file and not Path(place).is_file():
+        raise FileNotFoundError(f"There is no file {place}.")
+    try:
+        module = _module_in(Path(place)) if is_file else importlib.import_module(place)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in (place, place.partition(".")[0]):
+            error.add_note(f"jaxpsd: a file is named with its ending, as in path/to/{place}.py:{name}.")
+            raise
+        # The user's code, which may do anything.
+        raise ValueError(f"{place} could not be loaded: {type(error).__name__}: {error}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValueError(f"{place} has no function {name}.")
+    return function
+
+
+def _module_in(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ValueError("it is no file of Python code")
+    module = importlib.util.module_from_spec(spec)
+    # Where its own imports, and tracebacks, look for it.
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module

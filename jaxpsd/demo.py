@@ -1,0 +1,165 @@
+"""A worked example: choosing the step size of stochastic-gradient Langevin dynamics.
+
+The posterior of Welling and Teh (2011), a mixture with tied means, whose gradient is estimated from ten of a hundred
+observations at each step (paper, section 4.2). Large steps are biased by the noise of the gradient; small ones do not
+get around. The discrepancy weighs one against the other.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxpsd._choose.grid import sample_grid
+from jaxpsd._choose.rank import rank
+from jaxpsd._choose.ranking import Ranking
+from jaxpsd._core.types import LogDensityFn
+from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._explain.diagnose import diagnose
+from jaxpsd._explain.report import Report
+
+STEP_SIZES = (5e-2, 1e-2, 5e-3, 1e-3, 5e-4, 1e-4, 5e-5, 1e-5)
+ORDERS = (1, 2, 3, 4)
+
+NUM_CHAINS = 10
+_NUM_OBSERVATIONS, _BATCH = 100, 10
+# Variances of the two prior means and of an observation; and every how many-th draw is kept.
+_PRIOR_VARIANCES, _VARIANCE, _THIN = (10.0, 1.0), 2.0, 5
+
+
+class Demo(NamedTuple):
+    """What the example found.
+
+    logdensity
+        The posterior's log-density.
+    samples
+        Draws for each step size, (chains, draws, 2).
+    rankings
+        A ranking of the step sizes by the PSD of each order.
+    chosen
+        The order whose choice was taken.
+    report
+        On the draws with the step size that was chosen.
+    """
+
+    logdensity: LogDensityFn
+    samples: dict[float, Float[Array, "chains draws 2"]]
+    rankings: Mapping[int, Ranking]
+    chosen: int
+    report: Report
+
+
+def run_demo(
+    rng_key: PRNGKeyArray, num_draws: int, order: int, *, progress: bool, num_chains: int = NUM_CHAINS
+) -> Demo:
+    """Sample at each step size, rank, and report on the best."""
+    data_key, sample_key, rank_key, report_key = jax.random.split(rng_key, 4)
+    data = observations(data_key)
+    samples = sample_grid(
+        sample_key,
+        lambda key, step_size: _chains(jax.random.split(key, num_chains), jnp.asarray(step_size), data, num_draws),
+        STEP_SIZES,
+        progress=progress,
+    )
+    density = jax.tree_util.Partial(log_posterior, data)
+    rankings = {
+        each: rank(rank_key, PSD(each), density, samples, method="markov", per_chain=True)
+        for each in dict.fromkeys((order, *ORDERS))
+    }
+    report = diagnose(report_key, density, samples[rankings[order].best], names=("theta_1", "theta_2"))
+    return Demo(density, samples, rankings, order, report)
+
+
+def observations(rng_key: PRNGKeyArray, num: int = _NUM_OBSERVATIONS) -> Float[Array, " observations"]:
+    """Data from the mixture with means 0 and 1."""
+    which, noise = jax.random.split(rng_key)
+    second = jax.random.bernoulli(which, 0.5, (num,))
+    return second + jnp.sqrt(_VARIANCE) * jax.random.normal(noise, (num,))
+
+
+def log_prior(theta: Float[Array, " 2"]) -> Float[Array, ""]:
+    """Both means, normal about zero."""
+    return -0.5 * (theta**2 / jnp.array(_PRIOR_VARIANCES)).sum()
+
+
+def log_likelihood(data: Float[Array, " observations"], theta: Float[Array, " 2"]) -> Float[Array, ""]:
+    """½ N(θ₁, 2) + ½ N(θ₁ + θ₂, 2), for each observation."""
+    deviations = jnp.stack([data - theta[0], data - theta[0] - theta[1]])
+    return jax.nn.logsumexp(-0.5 * deviations**2 / _VARIANCE, axis=0).sum()
+
+
+def log_posterior(data: Float[Array, " observations"], theta: Float[Array, " 2"]) -> Float[Array, ""]:
+    """Unnormalised."""
+    return log_prior(theta) + log_likelihood(data, theta)
+
+
+@partial(jax.jit, static_argnames="num_draws")
+@partial(jax.vmap, in_axes=(0, None, None, None))
+def _chains(
+    rng_key: PRNGKeyArray, step_size: Float[Array, ""], data: Float[Array, " observations"], num_draws: int
+) -> Float[Array, "draws 2"]:
+    """θ ← θ + ½ε (∇log prior + N/B Σ_batch ∇log likelihood) + √ε noise, over batches that partition the data.
+
+    As many draws are discarded at the beginning as are kept, before thinning.
+    """
+    num_batches = len(data) // _BATCH
+    start_key, sweep_key = jax.random.split(rng_key)
+
+    def step(theta: Array, given: tuple[Array, Array]) -> tuple[Array, Array]:
+        batch, noise = given
+        gradient = jax.grad(log_prior)(theta) + num_batches * jax.grad(log_likelihood, argnums=1)(batch, theta)
+        theta = theta + 0.5 * step_size * gradient + jnp.sqrt(step_size) * noise
+        return theta, theta
+
+    def sweep(theta: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
+        order_key, noise_key = jax.random.split(key)
+        batches = jax.random.permutation(order_key, data).reshape(num_batches, _BATCH)
+        return jax.lax.scan(step, theta, (batches, jax.random.normal(noise_key, (num_batches, 2))))
+
+    start = jnp.sqrt(jnp.array(_PRIOR_VARIANCES)) * jax.random.normal(start_key, (2,))
+    sweeps = -(-2 * num_draws // num_batches)
+    _, path = jax.lax.scan(sweep, start, jax.random.split(sweep_key, sweeps))
+    return path.reshape(-1, 2)[-num_draws::_THIN]
+
+
+def draw_figures(demo: Demo, folder: Path) -> list[Path]:
+    """Figures of all that, as files; their names."""
+    from matplotlib.figure import Figure
+
+    from jaxpsd import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+
+    def save(name: str, figure: Any) -> None:
+        path, partial = folder / f"{name}.png", folder / f"{name}.partial"
+        figure.savefig(partial, dpi=120, format="png")
+        # At one stroke: an interruption leaves no broken picture.
+        written.append(partial.replace(path))
+
+    # Figures of their own, which no window shows and no state holds on to.
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    plots.step_sizes(
+        {f"PSD of order {order}": ranking for order, ranking in sorted(demo.rankings.items())}, ax=figure.subplots()
+    )
+    save("step_sizes", figure)
+
+    best = demo.rankings[demo.chosen].best
+    shown = list(dict.fromkeys((max(STEP_SIZES), best, min(STEP_SIZES))))
+    figure = Figure(figsize=(4 * len(shown), 3.8), layout="constrained")
+    for size, ax in zip(shown, figure.subplots(1, len(shown), squeeze=False)[0], strict=True):
+        label, samples = f"step size {size:g}", demo.samples[size]
+        plots.draws(demo.logdensity, samples, label=label, limits=((-2, 3), (-3, 3)), ax=ax)
+        ax.set(xlabel="θ₁", ylabel="θ₂")
+    save("draws", figure)
+
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plots.null_distribution(demo.report.discrepancy, ax=left)
+    plots.moment_errors(demo.report.moments, ax=right)
+    save("best_step_size", figure)
+    return written

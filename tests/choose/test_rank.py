@@ -1,0 +1,298 @@
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import jaxpsd
+from jaxpsd._choose import rank as _rank
+
+KEY = jax.random.key(0)
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def normal(seed, shape=(500, 2), scale=1.0):
+    return scale * jax.random.normal(jax.random.key(seed), shape)
+
+
+DISCREPANCIES = {
+    "PSD": jaxpsd.PSD(2),
+    "dual": jaxpsd.PSD(3, form="dual"),
+    "l1": jaxpsd.PSD(2, norm="l1"),
+    "KSD": jaxpsd.KSD(jaxpsd.Gaussian("median")),
+    "own kernel": jaxpsd.KSD(lambda x, y: jnp.exp(-0.5 * jnp.sum((x - y) ** 2))),
+    "FSSD": jaxpsd.FSSD.random(KEY, normal(9)),
+    "RFSD": jaxpsd.RFSD(),
+}
+
+
+@pytest.mark.parametrize("name", DISCREPANCIES)
+def test_any_discrepancy_ranks_by_its_own_values(name):
+    discrepancy = DISCREPANCIES[name]
+    sets = {"wide": normal(1, scale=1.5), "right": normal(2), "narrow": normal(3, (300, 2), 0.5)}
+    ranking = jaxpsd.rank(KEY, discrepancy, logdensity, sets)
+    assert ranking.best == "right"
+    assert list(ranking.discrepancy) == sorted(ranking.discrepancy)
+    assert (ranking.interval[:, 0] < ranking.discrepancy).all()
+    assert (ranking.discrepancy < ranking.interval[:, 1]).all()
+    if name in ("PSD", "l1", "KSD", "own kernel"):
+        assert ranking.as_good == ("right",)
+    if name in ("PSD", "dual", "l1", "FSSD", "own kernel"):
+        # Nothing to choose by the draws, so that each is what the discrepancy itself says.
+        alone = [float(discrepancy(logdensity, sets[label])) for label in ranking.labels]
+        np.testing.assert_allclose(ranking.discrepancy, alone, rtol=1e-4)
+
+
+def test_values_and_p_values_are_those_of_the_test():
+    sets = {"a": normal(1, scale=1.05), "b": normal(2)}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, method="rademacher")
+    for label, key in zip(sets, jax.random.split(jax.random.split(KEY)[0], 2), strict=True):
+        test = jaxpsd.gof_test(key, jaxpsd.PSD(2), logdensity, sets[label], method="rademacher")
+        k = ranking.labels.index(label)
+        np.testing.assert_allclose(ranking.discrepancy[k] ** 2, test.statistic, rtol=1e-5)
+        assert ranking.p_value[k] == pytest.approx(float(test.p_value), abs=1e-6)
+
+
+def test_replicates_of_other_runs_are_what_their_formula_says():
+    x = normal(1, (60, 2), 1.3)
+    psd = jaxpsd.PSD(2)
+    ranking = jaxpsd.rank(KEY, psd, logdensity, {0: x}, method="rademacher", num_replicates=50)
+    key = jax.random.split(jax.random.split(KEY)[0], 1)[0]
+    null = jaxpsd.gof_test(key, psd, logdensity, x, method="rademacher", num_replicates=50)
+    from jaxpsd._gof.scheme import signs_of
+
+    v = np.asarray(signs_of(key, "rademacher", None, 60, 50).prepared(60).rows(jnp.asarray(0), 60))[:, 1:]
+    tau = np.asarray(psd.features(logdensity, x), np.float64)
+    part = np.sqrt(max(0, 1 - np.mean(null.replicates) / float(null.statistic)))
+    errors = (v - v.mean(axis=0)).T @ (tau - tau.mean(axis=0)) / 60
+    expected = ((part * tau.mean(axis=0) + errors) ** 2).sum(axis=1)
+    np.testing.assert_allclose(ranking.replicates[0], expected, rtol=1e-4)
+
+
+def test_features_and_pairs_give_the_same_replicates():
+    sets = {0: normal(1, (70, 3)), 1: normal(2, (70, 3), 1.2)}
+    primal, dual = (
+        jaxpsd.rank(KEY, jaxpsd.PSD(2, form=form), logdensity, sets, method="markov", num_replicates=40)
+        for form in ("primal", "dual")
+    )
+    np.testing.assert_allclose(primal.replicates, dual.replicates, rtol=1e-3)
+
+
+def test_sets_of_equal_length_are_computed_together_as_if_alone(monkeypatch):
+    sets = {k: normal(k, (200, 2)) for k in range(5)}
+    options = {"method": "rademacher", "num_replicates": 30}
+    one_by_one = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, **options)
+    monkeypatch.setattr(_rank, "sets_at_once", lambda size: 2)
+    # Another size of blocks, so that it is compiled again.
+    together = jaxpsd.rank(KEY, jaxpsd.PSD(2, block_size=150), logdensity, sets, **options)
+    assert one_by_one.labels == together.labels
+    np.testing.assert_allclose(one_by_one.replicates, together.replicates, rtol=1e-4)
+
+
+def test_one_transform_serves_all_sets():
+    # By its own standard deviations each of these would look right.
+    sets = {"wide": normal(1, scale=3.0), "right": normal(2), "right too": normal(3)}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2, transform="standardize"), logdensity, sets)
+    assert ranking.labels[-1] == "wide"
+    assert ranking.compare("wide", "right").ratio > 5
+
+
+@pytest.mark.parametrize("rule", ["center", "standardize", "whiten"])
+def test_a_set_gone_astray_does_not_set_the_scale(rule):
+    good = {k: normal(k, (400, 2)) for k in range(4)}
+    psd = jaxpsd.PSD(2, transform=rule)
+    without = jaxpsd.rank(KEY, psd, logdensity, good)
+    stuck = jnp.ones((400, 2))
+    with_them = jaxpsd.rank(KEY, psd, logdensity, good | {"far": normal(7, (400, 2), 1e6), "stuck": stuck})
+    assert with_them.labels[-1] == "far"
+    assert "stuck" not in with_them.as_good
+    first = with_them.discrepancy[: len(good)]
+    np.testing.assert_allclose(sorted(first), sorted(without.discrepancy), rtol=0.2)
+
+
+def test_a_set_that_diverged_comes_last_with_the_reason():
+    bad = normal(1).at[7, 1].set(jnp.nan)
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"bad": bad, "good": normal(2)})
+    assert ranking.labels == ("good", "bad")
+    assert np.isnan(ranking.discrepancy[1])
+    assert "draw 7" in ranking.remarks[1][0]
+    assert "bad" in repr(ranking)
+    assert "–" in repr(ranking)
+    with pytest.raises(ValueError, match="draw 7"):
+        ranking.compare("good", "bad")
+    with pytest.raises(ValueError, match="No sample set can be ranked"):
+        jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"bad": bad})
+
+
+def test_scores_are_given_by_label():
+    sets = {"a": normal(1), "b": normal(2, (300, 2), 1.3)}
+    scores = {label: jaxpsd.score(logdensity, draws) for label, draws in sets.items()}
+    by_scores = jaxpsd.rank(KEY, jaxpsd.PSD(2), scores, sets)
+    by_density = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets)
+    assert by_scores.labels == by_density.labels
+    np.testing.assert_allclose(by_scores.discrepancy, by_density.discrepancy, rtol=1e-6)
+
+
+def test_chains_are_known_to_be_dependent(chain):
+    chains = jnp.concatenate([chain(0.9, (1, 2000, 2), seed) for seed in (1, 2)])
+    sets = {"chains": chains, "independent": normal(4, (4000, 2))}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets)
+    times = dict(zip(ranking.labels, ranking.autocorrelation_time, strict=True))
+    assert 10 < times["chains"] < 30
+    assert times["independent"] < 2
+    assert ranking.best == "independent"
+    assert (ranking.p_value > 0.01).all()
+
+
+def test_pytrees_are_ranked_too():
+    sets = {k: {"mu": normal(k, (200,)), "beta": normal(k + 10, (200, 2))} for k in range(2)}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(1), lambda p: -0.5 * (p["mu"] ** 2 + jnp.sum(p["beta"] ** 2)), sets)
+    assert set(ranking.labels) == {0, 1}
+
+
+def test_pairs_share_their_noise():
+    # The same draws, and one set a little wider: without pairing the noise of 200 draws hides it.
+    x = normal(1, (200, 1))
+    sets = {"a": 1.3 * x, "b": 1.33 * x}
+    apart, together = (
+        jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, paired=paired).compare("b", "a") for paired in (False, True)
+    )
+    assert together.ratio == pytest.approx(apart.ratio)
+    assert together.p_value < 0.01 < 0.1 < apart.p_value
+    assert together.interval[0] > 1
+
+
+def test_the_median_chain_stands_for_a_run():
+    chains = normal(1, (7, 200, 2)) * jnp.linspace(0.7, 1.3, 7)[:, None, None]
+    sets = {"right": normal(2, (7, 200, 2)), "mixed": chains.at[0, 3, 1].set(jnp.nan), "bad": chains * 2}
+    psd = jaxpsd.PSD(2)
+    ranking = jaxpsd.rank(KEY, psd, logdensity, sets, per_chain=True)
+    assert ranking.labels == ("right", "mixed", "bad")
+    alone = [float(psd(logdensity, chain)) for chain in sets["right"]]
+    assert ranking.discrepancy[0] == pytest.approx(np.median(alone), rel=1e-5)
+    # A chain that diverged counts as the worst; there are p-values for all chains together only.
+    others = [float(psd(logdensity, chain)) for chain in chains[1:]]
+    assert ranking.discrepancy[1] == pytest.approx(np.median([*others, np.inf]), rel=1e-5)
+    assert np.isnan(ranking.p_value[1])
+    assert "draw 3 of chain 0" in ranking.remarks[1][0]
+    assert ranking.interval[0, 0] <= ranking.discrepancy[0] <= ranking.interval[0, 1]
+    with pytest.raises(ValueError, match="at least 5"):
+        jaxpsd.rank(KEY, psd, logdensity, {"few": normal(3, (3, 100, 2))}, per_chain=True)
+
+
+def test_results_can_be_written_down():
+    sets = {0.1: normal(1), 0.2: normal(2).at[0, 0].set(jnp.inf)}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets)
+    plain = json.loads(json.dumps(ranking.to_dict()))
+    assert [row["label"] for row in plain["ranking"]] == [0.1, 0.2]
+    assert plain["ranking"][1]["discrepancy"] is None
+    assert "<table>" in ranking._repr_html_()
+
+
+def test_equal_samplers_are_told_apart_no_more_often_than_they_should_be():
+    trials, told, covered = 100, 0, []
+    values, intervals = [], []
+    for seed in range(trials):
+        sets = {k: normal(1000 + 2 * seed + k, (300, 2), 1.2) for k in range(2)}
+        ranking = jaxpsd.rank(jax.random.key(seed), jaxpsd.PSD(2), logdensity, sets, method="rademacher")
+        told += ranking.adjusted_p_value[0, 1] <= 0.05
+        values += list(ranking.discrepancy**2)
+        intervals += list(ranking.interval**2)
+    # A correct 5% test fails this once in 10⁴ runs.
+    assert told <= scipy.stats.binom.isf(1e-4, trials, 0.05)
+    expected = np.mean(values)
+    covered = np.mean([low <= expected <= high for low, high in intervals])
+    # The intervals' level is approximate: nine in ten, for nineteen in twenty.
+    assert covered >= scipy.stats.binom.ppf(1e-4, 2 * trials, 0.9) / (2 * trials)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": {}}, "mapping from labels"),
+        ({"samples": normal(1)}, "mapping from labels"),
+        ({"target": jnp.zeros((500, 2))}, "mapping from each label"),
+        ({"discrepancy": jaxpsd.LinearKSD()}, "LinearKSD"),
+        ({"discrepancy": jaxpsd.PSD}, "must be one"),
+        ({"method": "multinomial"}, "sign bootstrap"),
+        ({"samples": {"a": normal(1), "b": normal(1, (500, 3))}}, "differ"),
+        ({"samples": {"a": normal(1), "b": normal(1, (300, 2))}, "paired": True}, "as many draws"),
+        ({"samples": {"a": normal(1, (1, 2))}}, "two draws"),
+        ({"alpha": 2.0}, "alpha"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    given = {"discrepancy": jaxpsd.PSD(2), "target": logdensity, "samples": {"a": normal(1)}} | change
+    with pytest.raises((TypeError, ValueError), match=message):
+        jaxpsd.rank(KEY, given.pop("discrepancy"), given.pop("target"), given.pop("samples"), **given)
+
+
+def test_an_unknown_label_is_named():
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(1), logdensity, {"a": normal(1)})
+    with pytest.raises(KeyError, match="'b'"):
+        ranking.compare("a", "b")
+
+
+def test_a_grid_is_sampled_with_different_keys_and_a_progress_bar(capsys):
+    draws = jaxpsd.sample_grid(KEY, lambda key, scale: scale * jax.random.normal(key, (5, 1)), [1.0, 2.0])
+    assert set(draws) == {1.0, 2.0}
+    assert not np.allclose(2 * draws[1.0], draws[2.0])
+    assert "2/2" in capsys.readouterr().err
+
+
+def test_a_sampler_that_fails_is_named_with_its_step_size():
+    def fails(key, step_size):
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError) as caught:
+        jaxpsd.sample_grid(KEY, fails, [0.5], progress=False)
+    assert "0.5" in caught.value.__notes__[0]
+    with pytest.raises(ValueError, match="differ from each other"):
+        jaxpsd.sample_grid(KEY, fails, [0.5, 0.5])
+    with pytest.raises(TypeError, match="sampler"):
+        jaxpsd.sample_grid(KEY, 3, [0.5])
+
+
+def test_an_interrupted_grid_goes_on_where_it_stopped():
+    calls = []
+
+    def sampler(key, scale):
+        calls.append(scale)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return scale * jax.random.normal(key, (5, 1))
+
+    done = {}
+    with pytest.raises(KeyboardInterrupt):
+        jaxpsd.sample_grid(KEY, sampler, [1.0, 2.0, 3.0], done=done, progress=False)
+    assert list(done) == [1.0]
+    found = jaxpsd.sample_grid(KEY, sampler, [1.0, 2.0, 3.0], done=done, progress=False)
+    assert calls == [1.0, 2.0, 2.0, 3.0]
+    whole = jaxpsd.sample_grid(KEY, sampler, [1.0, 2.0, 3.0], progress=False)
+    assert list(found) == list(whole)
+    for scale, draws in whole.items():
+        np.testing.assert_array_equal(found[scale], draws)
+    with pytest.raises(TypeError, match="`done` must be a dictionary"):
+        jaxpsd.sample_grid(KEY, sampler, [1.0], done=[1.0])
+
+
+def test_a_grid_may_be_any_array_of_numbers():
+    draws = jaxpsd.sample_grid(jax.random.key(0), lambda key, step: step, jnp.array([0.1, 0.2]), progress=False)
+    assert [f"{step:g}" for step in draws] == ["0.1", "0.2"]
+
+
+@pytest.mark.parametrize("grid", [None, 3, [], [0.1, 0.1], [float("nan")], [[0.1], [0.2]]], ids=str)
+def test_a_grid_that_is_none_is_explained(grid):
+    with pytest.raises((TypeError, ValueError), match="`grid` must be"):
+        jaxpsd.sample_grid(jax.random.key(0), lambda key, step: step, grid, progress=False)
+
+
+def test_more_replicates_than_fit_are_refused():
+    x = np.zeros((10, 1), np.float32)
+    with pytest.raises(ValueError, match="The replicates would be"):
+        jaxpsd.rank(jax.random.key(0), jaxpsd.PSD(1), {"a": x}, {"a": x}, num_replicates=10**12)

@@ -1,0 +1,191 @@
+import json
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import jaxpsd
+from jaxpsd._explain import advice as _advice
+from jaxpsd._explain import diagnose as _diagnose
+from jaxpsd._explain import report as _report
+
+KEY = jax.random.key(0)
+# One shape for most tests, so that programs are compiled once.
+SHAPE = (4, 500, 3)
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def normal(seed=1, shape=SHAPE):
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def diagnose(samples, target=logdensity, **options):
+    return jaxpsd.diagnose(KEY, target, samples, names=("a", "b", "c"), **options)
+
+
+def test_right_draws_are_found_right():
+    report = diagnose(normal())
+    assert not report.reject
+    assert report.verdict.startswith("Nothing wrong was found")
+    assert report.findings == ()
+    assert report.advice == ()
+    assert "mode" in report.caveats[-1]
+    assert (report.disagreement < 1.02).all()
+    assert report.effective_draws.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda x: x.at[..., 1].add(0.32), "the mean of b is 0.3"),
+        (lambda x: x.at[..., 1].add(-0.3), "standard deviations too low"),
+        (lambda x: x.at[..., 2].multiply(0.6), "the standard deviation of c is 0.59"),
+        (lambda x: x.at[..., 2].set(0.6 * x[..., 0] + 0.8 * x[..., 2]), "the correlation of a and c is 0.6"),
+    ],
+)
+def test_the_verdict_names_what_is_wrong(change, found):
+    report = diagnose(change(normal()))
+    assert report.reject
+    assert report.verdict.startswith("These draws are not from the target")
+    assert found in report.verdict
+    assert report.findings[0].text in report.verdict
+
+
+def test_tails_are_named_where_moments_are_right():
+    uniform = jax.random.uniform(KEY, SHAPE, minval=-(3**0.5), maxval=3**0.5)
+    uniform = (uniform - uniform.mean((0, 1), keepdims=True)) / uniform.std((0, 1), keepdims=True)
+    report = diagnose(uniform)
+    assert report.reject
+    assert "tails" in report.verdict
+
+
+def test_burn_in_is_noticed():
+    drift = jnp.where(jnp.arange(500) < 40, 4.0, 0.0)[None, :, None] * jnp.array([[[0.0, 1.0, 0.0]]])
+    report = diagnose(normal() + drift)
+    assert any("beginning" in advice and "b" in advice for advice in report.advice)
+
+
+def test_chains_that_disagree_are_noticed():
+    apart = jnp.array([-0.4, -0.4, 0.4, 0.4])[:, None, None] * jnp.array([[[0.0, 0.0, 1.0]]])
+    report = diagnose(normal() * 0.9 + apart)
+    assert report.disagreement.argmax() == 2
+    assert report.disagreement[2] > 1.05
+    assert any("agree" in advice for advice in report.advice)
+
+
+def test_too_few_effective_draws_are_no_verdict():
+    slow = jnp.cumsum(normal(), axis=1) / 20
+    report = diagnose(slow)
+    assert report.effective_draws.sum() < 40
+    assert report.advice
+
+
+def test_a_target_far_from_gaussian_is_said_to_be():
+    # Two modes, four standard deviations apart.
+    def mixture(x):
+        return jnp.logaddexp(-0.5 * jnp.sum((x - 2) ** 2), -0.5 * jnp.sum((x + 2) ** 2))
+
+    signs = jax.random.rademacher(KEY, (*SHAPE[:2], 1), jnp.float32)
+    report = diagnose(normal() + 2 * signs, mixture)
+    assert not report.reject
+    assert any("far from Gaussian" in caveat for caveat in report.caveats)
+    assert any("marginal_scores" in advice for advice in report.advice)
+
+
+def test_heavy_tails_are_a_caveat():
+    t = jax.random.t(KEY, 1.0, (2000, 1))
+    report = jaxpsd.diagnose(KEY, lambda x: -jnp.log1p(x[0] ** 2), t)
+    assert any("Σ‖τ‖²" in caveat for caveat in report.caveats)
+
+
+def test_errors_said_to_be_detectable_are_detected():
+    """With probability 80%, if the normal approximation is right; it must not be less than 60%."""
+    trials, found = 60, {"mean": 0, "scale": 0}
+    for seed in range(trials):
+        x = normal(100 + seed, (500, 3))
+        errors = _diagnose._detectable(500, 9, 0.05)
+        for kind, wrong in (("mean", x.at[:, 0].add(errors.mean)), ("scale", x.at[:, 0].multiply(1 + errors.scale))):
+            test = jaxpsd.adaptive_test(jax.random.key(seed), -wrong, wrong, method="rademacher")
+            found[kind] += bool(test.reject)
+    # A test with power 60% fails this once in 10³ runs.
+    assert min(found.values()) >= scipy.stats.binom.ppf(1e-3, trials, 0.6)
+
+
+def test_reports_are_printed_shown_and_written_down():
+    report = diagnose(normal() * 1.2)
+    text = repr(report)
+    for title in ("Tests", "Worst moments", "Coordinates", "Chains", "To be aware of", "What to do next"):
+        assert f"\n{title}\n" in text
+        assert f"<h4>{title}</h4>" in report._repr_html_()
+    assert json.loads(json.dumps(report.to_dict()))["verdict"] == report.verdict
+
+
+def test_scores_weights_and_pytrees_will_do():
+    x = normal(2, (500, 2))
+    given = {"mu": x[:, 0], "tau": x[:, 1]}
+    scores = {"mu": -x[:, 0], "tau": -x[:, 1]}
+    # Weights that turn draws of a wider distribution into those of the target.
+    wide = jax.tree.map(lambda leaf: 1.3 * leaf, given)
+    log_weights = sum(-0.5 * leaf**2 + 0.5 * (leaf / 1.3) ** 2 for leaf in wide.values())
+    assert not jaxpsd.diagnose(KEY, scores, given).reject
+    weighted = jaxpsd.diagnose(KEY, jax.tree.map(jnp.negative, wide), wide, weights=jnp.exp(log_weights))
+    assert not weighted.reject
+    assert weighted.moments.names == ("mu", "tau")
+
+
+@pytest.mark.slow
+def test_many_coordinates_are_looked_at_one_by_one():
+    x = normal(3, (4500, 70)).at[:, 5].multiply(1.3)
+    report = jaxpsd.diagnose(KEY, -x, x, num_replicates=100)
+    assert report.moments.errors.correlation is None
+    assert "x[5]" in report.verdict
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="not finite at draw 3 of chain 0"):
+        diagnose(normal().at[0, 3, 1].set(jnp.nan))
+    with pytest.raises(ValueError, match="cannot be traced"):
+        jax.jit(lambda x: jaxpsd.diagnose(KEY, logdensity, x).verdict)(normal())
+    with pytest.raises(ValueError, match="names"):
+        jaxpsd.diagnose(KEY, logdensity, normal(), names="ab")
+    with pytest.raises(ValueError, match="two draws"):
+        jaxpsd.diagnose(KEY, logdensity, jnp.zeros((1, 3)))
+
+
+def test_split_r_hat_is_its_formula():
+    x = np.asarray(normal(5, (3, 40, 2)), np.float64)
+    halves = [half for chain in x for half in (chain[:20], chain[20:])]
+    within = np.mean([half.var(axis=0, ddof=1) for half in halves], axis=0)
+    between = 20 * np.var([half.mean(axis=0) for half in halves], axis=0, ddof=1)
+    expected = np.sqrt((19 / 20 * within + between / 20) / within)
+    np.testing.assert_allclose(_diagnose._split_r_hat(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "features"), [((2000, 50), (2, True)), ((500, 400), (2, False)), ((5000, 1900), (1, False))]
+)
+def test_as_many_features_are_looked_at_as_there_is_room_for(shape, features):
+    draws = jaxpsd.Draws(jnp.zeros(shape))
+    assert _diagnose._features(draws, 1000, weighted=False) == features
+
+
+def test_more_coordinates_than_can_be_looked_at_are_refused():
+    with pytest.raises(ValueError, match=r"cannot look at 2,500 coordinates of 5,000 draws.*Thin the draws"):
+        _diagnose._features(jaxpsd.Draws(jnp.zeros((5000, 2500))), 1000, weighted=False)
+
+
+@pytest.mark.parametrize(("worst", "word"), [(-0.2, "too narrow"), (0.2, "too wide")])
+def test_advice_goes_by_the_worst_scale(worst, word):
+    findings = [
+        _report.Finding("", 9.0, "standard deviation", worst),
+        _report.Finding("", 4.0, "standard deviation", -0.9 * worst),
+    ]
+    errors = SimpleNamespace(explained=1.0)
+    facts = SimpleNamespace(findings=findings, table=SimpleNamespace(errors=errors))
+    assert word in _advice._remedy(facts)

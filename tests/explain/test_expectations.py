@@ -1,0 +1,146 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import jaxpsd
+
+MEAN = np.array([1.0, -2.0, 3.0])
+COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
+
+
+def gaussian(x):
+    apart = x - MEAN
+    return -0.5 * apart @ np.linalg.inv(COVARIANCE) @ apart
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("transform", [None, "standardize", "whiten"])
+def test_moments_of_a_gaussian_are_exact_whatever_the_draws(transform):
+    wrong = 2 + 1.5 * jax.random.laplace(jax.random.key(0), (300, 3))
+    moments = lambda x: {"mean": x, "square": jnp.outer(x, x)}  # noqa: E731
+    result = jaxpsd.corrected_expectation(moments, gaussian, wrong, transform=transform)
+    np.testing.assert_allclose(result.value["mean"], MEAN, rtol=1e-4)
+    np.testing.assert_allclose(result.value["square"], COVARIANCE + np.outer(MEAN, MEAN), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(result.explained["mean"], 1, atol=1e-6)
+    np.testing.assert_allclose(result.sample_mean["mean"], wrong.mean(axis=0), rtol=1e-10)
+    assert result.num_features == 9
+
+
+@pytest.mark.usefixtures("x64")
+def test_it_is_the_intercept_of_a_least_squares_fit():
+    x = jax.random.normal(jax.random.key(1), (200, 2)) * 1.2
+    fn = lambda x: jnp.exp(0.5 * x[0]) + 1e6  # noqa: E731
+    result = jaxpsd.corrected_expectation(fn, logdensity, x, transform=None)
+    tau = np.asarray(jaxpsd.PSD(2).features(logdensity, x))
+    design = np.column_stack([np.ones(200), tau])
+    f = np.asarray(jax.vmap(fn)(x))
+    intercept = np.linalg.lstsq(design, f, rcond=None)[0][0]
+    np.testing.assert_allclose(result.value - 1e6, intercept - 1e6, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("x64")
+def test_weights_are_repetitions():
+    x = 1.3 * jax.random.normal(jax.random.key(2), (60, 2))
+    times = np.arange(60) % 3 + 1
+    fn = lambda x: jnp.sin(x)  # noqa: E731
+    weighted = jaxpsd.corrected_expectation(fn, logdensity, x, weights=times, transform=None)
+    repeated = jaxpsd.corrected_expectation(fn, logdensity, jnp.repeat(x, times, axis=0), transform=None)
+    np.testing.assert_allclose(weighted.value, repeated.value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_features_and_gram_matrix_give_the_same_fit():
+    from jaxpsd._core.checks import check_samples
+    from jaxpsd._core.scores import check_target
+    from jaxpsd._explain import expectations as _correction
+    from jaxpsd._explain import regression as _regression
+
+    x = 1.2 * jax.random.normal(jax.random.key(3), (80, 2))
+    fn = lambda x: jnp.stack([jnp.sin(x[0]), x[0] * x[1]])  # noqa: E731
+    draws = check_samples(x)
+    scores = check_target(-x, x, draws)
+    # With features of one scale, both penalise alike; their ridges are in units of a mean and of a total variance.
+    psd = jaxpsd.PSD(1)
+    fits = []
+    for kernel, form in ((_regression._from_features, "primal"), (_regression._from_gram, "dual")):
+        settled = jaxpsd.PSD(1, form=form)._test_form(draws, None, 0)
+        functions = _correction._UserFunction(draws.structure)
+        problem = _regression._Problem(settled, functions, jnp.asarray(80.0))
+        fits.append(_regression.run(kernel, scores, draws, problem, None, function=fn))
+    for one, other in zip(*(fit[:4] for fit in fits), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    assert psd._num_features(draws) == 2
+
+
+def test_more_features_than_draws_are_regularised():
+    x = 1.1 * jax.random.normal(jax.random.key(4), (100, 10))
+    result = jaxpsd.corrected_expectation(lambda x: x[0] ** 2, logdensity, x, order=3)
+    assert result.num_features == 285
+    assert abs(float(result.value) - 1) < 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.0, 0.9])
+def test_intervals_hold_what_they_promise(chain, rho):
+    repeats, truth = 40, float(np.exp(0.3**2 / 2))
+    fn = lambda x: jnp.sin(x[0]) + jnp.exp(0.3 * x[1])  # noqa: E731
+    covered = 0
+    for seed in range(repeats):
+        x = chain(rho, (2, 750, 2), seed=seed)
+        result = jaxpsd.corrected_expectation(fn, -x, x)
+        covered += abs(result.value - truth) < 1.96 * result.standard_error
+    # An interval of 90% or more fails this once in 10⁴ runs.
+    assert covered >= scipy.stats.binom.ppf(1e-4, repeats, 0.9)
+
+
+def test_functions_see_structured_positions_and_give_theirs():
+    x = jax.random.normal(jax.random.key(5), (4, 100, 3))
+    tree = {"a": x[..., 0], "b": x[..., 1:]}
+    target = lambda p: -0.5 * (p["a"] ** 2 + jnp.sum(p["b"] ** 2))  # noqa: E731
+    fn = lambda p: (p["a"] > -9, {"sum": p["b"].sum(), "both": p["b"]})  # noqa: E731
+    result = jaxpsd.corrected_expectation(fn, target, tree, chains=True)
+    assert result.value[1]["both"].shape == (2,)
+    # What is the same for every draw needs no correction.
+    np.testing.assert_allclose(result.value[0], 1)
+    np.testing.assert_allclose(result.value[1]["sum"], 0, atol=1e-4)
+
+
+def test_a_function_that_features_do_not_explain_brings_a_warning():
+    x = jax.random.normal(jax.random.key(6), (500, 2))
+    with pytest.warns(jaxpsd.CorrectionWarning, match="not to be trusted"):
+        jaxpsd.corrected_expectation(lambda x: jnp.sin(20 * x[0]), logdensity, x)
+
+
+def test_what_makes_no_sense_is_refused():
+    x = jax.random.normal(jax.random.key(7), (50, 2))
+    with pytest.raises(TypeError, match="`fn` must be a function"):
+        jaxpsd.corrected_expectation(3, logdensity, x)
+    with pytest.raises(TypeError, match="must return real numbers"):
+        jaxpsd.corrected_expectation(lambda x: None, logdensity, x)
+    with pytest.raises(ValueError, match="at least four draws"):
+        jaxpsd.corrected_expectation(lambda x: x, logdensity, x[:3])
+    with pytest.raises(ValueError, match="lower order or"):
+        jaxpsd.corrected_expectation(lambda x: x, logdensity, x, order=20, weights=jnp.ones(50))
+    with pytest.raises(FloatingPointError, match="Is `fn` finite"):
+        jaxpsd.corrected_expectation(lambda x: jnp.log(x), logdensity, x)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: "a", lambda x: 1j * x, lambda x: None], ids=["a string", "complex", "nothing"]
+)
+def test_functions_of_anything_but_real_numbers_are_refused(fn, normal_draws):
+    x, s = normal_draws
+    with pytest.raises(TypeError, match="`fn` must return real numbers or arrays; it returned"):
+        jaxpsd.corrected_expectation(fn, s, x)
+
+
+def test_functions_of_no_numbers_at_all_are_refused(normal_draws):
+    x, s = normal_draws
+    with pytest.raises(ValueError, match="`fn` must return at least one number"):
+        jaxpsd.corrected_expectation(lambda x: x[:0], s, x)

@@ -1,0 +1,143 @@
+"""Replicates against their definition, with multipliers and Gram matrices written out."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpsd
+from jaxpsd._core.checks import check_samples
+from jaxpsd._gof.bootstrap import Wanted, bootstrap
+from jaxpsd._gof.multipliers import Multinomial
+from jaxpsd._gof.scheme import signs_of
+
+KEY = jax.random.key(5)
+REPLICATES = 20
+SOURCES = {
+    "rademacher": signs_of(KEY, "rademacher", None, 111, REPLICATES),
+    "markov": signs_of(KEY, "markov", 0.125, 111, REPLICATES),
+    "block": signs_of(KEY, "block", 10, 111, REPLICATES),
+    "multinomial": Multinomial(KEY, REPLICATES),
+}
+
+
+@pytest.fixture
+def draws(x64):
+    x = jax.random.normal(jax.random.key(1), (333, 3))
+    return x, 0.1 - x * jnp.array([1.0, 0.5, 2.0])[None]
+
+
+def values(psd, x, s, source, weights=None, wanted=None):
+    wanted = wanted or Wanted()
+    form = psd._test_form(check_samples(x), weights, REPLICATES)
+    return np.asarray(compiled((x, s), form, weights, source, wanted))
+
+
+@jax.jit
+def compiled(scored, form, weights, source, wanted):
+    return bootstrap(lambda block: block, scored, form, weights, source, wanted)[0]
+
+
+def multipliers(source, n):
+    ready = source.of_share(jnp.zeros(n)) if isinstance(source, Multinomial) else source.prepared(n)
+    return np.asarray(ready.rows(jnp.asarray(0), n), np.float64)
+
+
+@pytest.mark.parametrize("form", ["primal", "dual"])
+@pytest.mark.parametrize("method", ["rademacher", "markov", "block"])
+def test_v_statistics_are_quadratic_forms_of_the_gram_matrix(draws, method, form):
+    x, s = draws
+    v, gram = multipliers(SOURCES[method], len(x)) / len(x), np.asarray(jaxpsd.PSD(3).gram(s, x))
+    expected = np.einsum("im,ij,jm->m", v, gram, v)
+    found = values(jaxpsd.PSD(3, form=form), x, s, SOURCES[method])[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(found[0], jaxpsd.PSD(3).v_statistic(s, x), rtol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_u_statistics_leave_out_the_diagonal(draws, form):
+    x, s = draws
+    n, source = len(x), SOURCES["multinomial"]
+    v, gram = multipliers(source, n) / n, np.asarray(jaxpsd.PSD(3).gram(s, x))
+    off = gram - np.diag(np.diag(gram))
+    expected = np.einsum("im,ij,jm->m", v, off, v)
+    found = values(jaxpsd.PSD(3, form=form), x, s, source, wanted=Wanted(unbiased=True))[0]
+    np.testing.assert_allclose(found[1:], expected[1:], rtol=1e-10)
+    np.testing.assert_allclose(found[0], jaxpsd.PSD(3).u_statistic(s, x), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("form", "unbiased"), [("dual", True), ("dual", False), ("primal", True)])
+def test_several_orders_are_those_of_the_orders_alone(draws, form, unbiased):
+    x, s = draws
+    source = SOURCES["multinomial" if unbiased else "markov"]
+    together = values(jaxpsd.PSD(4, form=form), x, s, source, wanted=Wanted((4, 1, 3), unbiased))
+    for row, order in zip(together, (4, 1, 3), strict=True):
+        alone = values(jaxpsd.PSD(order), x, s, source, wanted=Wanted((None,), unbiased))[0]
+        np.testing.assert_allclose(row, alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["primal", "dual"])
+@pytest.mark.parametrize("interactions", [True, False])
+def test_the_maximum_is_that_of_standardised_features(draws, form, interactions):
+    if form == "dual" and not interactions:
+        pytest.skip("no closed form")
+    x, s = draws
+    source, psd = SOURCES["markov"], jaxpsd.PSD(3, form=form, interactions=interactions)
+    tau = np.asarray(jaxpsd.PSD(2, interactions=interactions).features(s, x))
+    z = np.abs(tau.T @ multipliers(source, len(x)))
+    expected = (z / np.sqrt((tau**2).sum(axis=0))[:, None]).max(axis=0)
+    np.testing.assert_allclose(values(psd, x, s, source, wanted=Wanted((3,), maximum=2))[1], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("method", "form", "block_size"),
+    [("rademacher", "primal", 32), ("markov", "dual", 50), ("block", "primal", 200), ("multinomial", "dual", 70)],
+)
+def test_replicates_do_not_depend_on_the_block_size(draws, method, form, block_size):
+    x, s = draws
+    wanted = Wanted(unbiased=method == "multinomial")
+    psd = jaxpsd.PSD(2, form=form)
+    expected = values(psd, x, s, SOURCES[method], wanted=wanted)
+    found = values(replace(psd, block_size=block_size), x, s, SOURCES[method], wanted=wanted)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_weights_multiply_signs(draws, form):
+    x, s = draws
+    weights = jax.random.uniform(KEY, (len(x),))
+    weights = weights / weights.sum()
+    v = multipliers(SOURCES["markov"], len(x)) * np.asarray(weights)[:, None]
+    expected = np.einsum("im,ij,jm->m", v, np.asarray(jaxpsd.PSD(2).gram(s, x)), v)
+    found = values(jaxpsd.PSD(2, form=form), x, s, SOURCES["markov"], weights)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_the_largest_feature_alone_can_be_resampled(draws):
+    x, s = draws
+    tau = np.asarray(jaxpsd.PSD(2).features(s, x))
+    expected = np.abs(tau.T @ multipliers(SOURCES["markov"], len(x)) / len(x)).max(axis=0) ** 2
+    np.testing.assert_allclose(values(jaxpsd.PSD(2, norm="l1"), x, s, SOURCES["markov"])[0], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("penalty", [[1.0, 2.0, 3.0], list(np.linspace(1, 2, 19))])
+def test_penalties_count_in_replicates(draws, penalty):
+    x, s = draws
+    psd = jaxpsd.PSD(3, penalty=penalty)
+    v = multipliers(SOURCES["block"], len(x)) / len(x)
+    expected = np.einsum("im,ij,jm->m", v, np.asarray(psd.gram(s, x)), v)
+    np.testing.assert_allclose(values(psd, x, s, SOURCES["block"])[0], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_single_precision_is_close_to_double_precision(order):
+    x = np.random.default_rng(0).normal(size=(5000, 4))
+    results = []
+    for dtype, enabled in ((np.float32, False), (np.float64, True)):
+        with jax.enable_x64(enabled):
+            draws = jnp.asarray(x, dtype)
+            results.append(values(jaxpsd.PSD(order), draws, -draws, SOURCES["rademacher"])[0])
+    # The same signs, whatever the precision.
+    np.testing.assert_allclose(*results, rtol=2e-4)

@@ -33,8 +33,7 @@ from jaxpsd._core.sharding import spread
 from jaxpsd._discrepancies.base import Discrepancy
 from jaxpsd._discrepancies.custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
 from jaxpsd._discrepancies.fssd import FSSD, OptimizedFSSD
-from jaxpsd._discrepancies.ksd import KSD
-from jaxpsd._discrepancies.linear_ksd import LinearKSD
+from jaxpsd._discrepancies.ksd import KSD, LinearKSD
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.rfsd import RFSD
 from jaxpsd._explain.diagnose import diagnose

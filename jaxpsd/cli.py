@@ -43,8 +43,7 @@ Exit codes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    options = _build_parser().parse_args(arguments)
     with jax.enable_x64(options.float64 or jax.config.read("jax_enable_x64")), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = _show_warning
@@ -60,12 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _INTERRUPTED
         except (Exception, SystemExit) as error:
             # A log-density of the user's can raise anything, and Python's own exit code would say "rejected".
-            print(*_explained(error), sep="\n", file=sys.stderr)
+            print(*_explain(error), sep="\n", file=sys.stderr)
             return _MISTAKE
     return code
 
 
-def _explained(error: BaseException) -> list[str]:
+def _explain(error: BaseException) -> list[str]:
     """An error in words, with the notes that are for users."""
     speaks = isinstance(error, TypeError | ValueError | OSError | ImportError | FloatingPointError)
     message = str(error) if speaks else f"{type(error).__name__}: {error}"
@@ -81,83 +80,61 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
 
 
 def _test(options: argparse.Namespace) -> int:
-    target, sampled = _target_and_draws(options)
-    common = {
-        "method": options.method,
-        "num_replicates": options.replicates,
-        "alpha": options.alpha,
-        "weights": sampled.weights,
-        "chains": sampled.chains,
-    }
+    target, sampled, common = _read_input(options)
+    common |= {"method": options.method, "alpha": options.alpha}
     key = jax.random.key(options.seed)
     if options.order is None:
         # It chooses coordinates of its own unless told.
-        chosen = {} if options.transform is None else {"transform": _transform(options.transform)}
+        chosen = {} if options.transform is None else {"transform": _parse_transform(options.transform)}
         result = jaxpsd.adaptive_test(key, target, sampled.samples, **chosen, **common)
     else:
-        psd = jaxpsd.PSD(options.order, transform=_transform(options.transform or _TRANSFORM))
+        psd = jaxpsd.PSD(options.order, transform=_parse_transform(options.transform or _TRANSFORM))
         result = jaxpsd.gof_test(key, psd, target, sampled.samples, **common)
-    verdict = "rejected" if bool(result.reject) else "not rejected"
+    verdict = "rejected" if result.reject else "not rejected"
     lines = [f"{verdict} at {options.alpha:g}: p = {float(result.p_value):.3g}"]
     if result.parts is not None:
         parts = zip(result.parts.labels, result.parts.p_value, strict=True)
         lines += [f"  {label}: p = {float(p):.3g}" for label, p in parts]
     time = result.autocorrelation_time
-    lines.append(f"{result.method}" + ("" if time is None else f", autocorrelation time {time:.3g}"))
+    lines.append(result.method + ("" if time is None else f", autocorrelation time {time:.3g}"))
     _show(options, "\n".join(lines), result.to_dict())
-    return _REJECTED if bool(result.reject) else _SOUND
+    return _REJECTED if result.reject else _SOUND
 
 
 def _moments(options: argparse.Namespace) -> int:
-    target, sampled = _target_and_draws(options)
-    table = jaxpsd.moment_table(
-        jax.random.key(options.seed),
-        target,
-        sampled.samples,
-        order=options.order or 2,
-        transform=_transform(options.transform),
-        names=sampled.names,
-        method=options.method,
-        num_replicates=options.replicates,
-        weights=sampled.weights,
-        chains=sampled.chains,
-    )
+    target, sampled, common = _read_input(options)
+    common |= {"order": options.order or 2, "transform": _parse_transform(options.transform), "method": options.method}
+    key = jax.random.key(options.seed)
+    table = jaxpsd.moment_table(key, target, sampled.samples, names=sampled.names, **common)
     _show(options, repr(table), table.to_dict())
     return _SOUND
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    target, sampled = _target_and_draws(options)
-    report = jaxpsd.diagnose(
-        jax.random.key(options.seed),
-        target,
-        sampled.samples,
-        names=sampled.names,
-        alpha=options.alpha,
-        num_replicates=options.replicates,
-        weights=sampled.weights,
-        chains=sampled.chains,
-    )
+    target, sampled, common = _read_input(options)
+    key = jax.random.key(options.seed)
+    report = jaxpsd.diagnose(key, target, sampled.samples, names=sampled.names, alpha=options.alpha, **common)
     _show(options, repr(report), report.to_dict())
     return _REJECTED if report.reject else _SOUND
 
 
 def _rank(options: argparse.Namespace) -> int:
-    files = {}
+    files: dict[str, Sampled] = {}
     for given in options.files:
-        label, separator, path = given.partition("=")
-        path, label = (path, label) if separator else (given, Path(given).stem)
+        label, has_label, path = given.partition("=")
+        path, label = (path, label) if has_label else (given, Path(given).stem)
         if label in files:
             raise ValueError(f"Two sets are called {label}; name them as LABEL=FILE.")
         files[label] = read(path)
     if any(sampled.weights is not None for sampled in files.values()):
         raise ValueError("`rank` takes draws without weights.")
-    target = _logdensity(options)
-    if target is None:
-        target = {label: _scores(sampled, label) for label, sampled in files.items()}
+    if options.logdensity is None:
+        target = {label: _get_scores(sampled, label) for label, sampled in files.items()}
+    else:
+        target = _load_logdensity(options.logdensity)
     ranking = jaxpsd.rank(
         jax.random.key(options.seed),
-        jaxpsd.PSD(options.order or 2, transform=_transform(options.transform)),
+        jaxpsd.PSD(options.order or 2, transform=_parse_transform(options.transform)),
         target,
         {label: sampled.samples for label, sampled in files.items()},
         method=options.method,
@@ -180,8 +157,8 @@ def _demo(options: argparse.Namespace) -> int:
         return _SOUND
     print(
         f"Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: {NUM_CHAINS} chains for each\n"
-        f"step size, {options.draws:,} steps kept of each, every fifth looked at. Step sizes, ranked by the\n"
-        f"polynomial Stein discrepancy (PSD) of order {options.order} of a chain:\n"
+        f"step size, every fifth of their last {options.draws:,} steps kept. The step sizes, ranked by the polynomial\n"
+        f"Stein discrepancy (PSD) of order {options.order} of a chain:\n"
     )
     print(ranking)
     print(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")
@@ -202,17 +179,22 @@ def _show(options: argparse.Namespace, text: str, plain: Mapping[str, Any]) -> N
 # --- targets and draws ------------------------------------------------------------------------------------
 
 
-def _target_and_draws(options: argparse.Namespace) -> tuple[Any, Sampled]:
+def _read_input(options: argparse.Namespace) -> tuple[Any, Sampled, dict[str, Any]]:
+    """The target, the draws, and the options that all commands on one file share."""
     sampled = read(options.file)
+    if options.scores is not None and options.logdensity is not None:
+        raise ValueError("Give --scores or --logdensity, not both.")
     if options.scores is not None:
-        if options.logdensity is not None:
-            raise ValueError("Give --scores or --logdensity, not both.")
-        return _scores_in(options.scores, sampled, options.file), sampled
-    target = _logdensity(options)
-    return (_scores(sampled, options.file) if target is None else target), sampled
+        target = _read_scores(options.scores, sampled, options.file)
+    elif options.logdensity is not None:
+        target = _load_logdensity(options.logdensity)
+    else:
+        target = _get_scores(sampled, options.file)
+    common = {"num_replicates": options.replicates, "weights": sampled.weights, "chains": sampled.chains}
+    return target, sampled, common
 
 
-def _scores_in(path: Path, sampled: Sampled, file: Path) -> PyTree:
+def _read_scores(path: Path, sampled: Sampled, file: Path) -> PyTree:
     """The scores in a file of their own: what it calls so, or else all that it holds."""
     given = read(path)
     scores = given.samples if given.scores is None else given.scores
@@ -221,21 +203,18 @@ def _scores_in(path: Path, sampled: Sampled, file: Path) -> PyTree:
         (scores,) = scores.values()
     if given.names and sampled.names and given.names != sampled.names:
         raise ValueError(
-            f"{path} has scores of {', '.join(given.names)}, but {file} draws of {', '.join(sampled.names)}: they "
-            "must be the same, in the same order."
+            f"{path} has scores of {', '.join(given.names):.100}, but {file} has draws of "
+            f"{', '.join(sampled.names):.100}: they must be the same, in the same order."
         )
     if shapes_of(scores) != shapes_of(sampled.samples):
         raise ValueError(
-            f"{path} has scores of shape {shapes_of(scores)}, but {file} draws of shape {shapes_of(sampled.samples)}: "
-            "they must be the same."
+            f"{path} has scores of shape {shapes_of(scores)!s:.100}, but {file} has draws of shape "
+            f"{shapes_of(sampled.samples)!s:.100}: they must be the same."
         )
     return scores
 
 
-def _logdensity(options: argparse.Namespace) -> Callable[..., Any] | None:
-    where: str | None = options.logdensity
-    if where is None:
-        return None
+def _load_logdensity(where: str) -> Callable[..., Any]:
     function = load_function(where)
 
     def logdensity(position: PyTree) -> Any:
@@ -248,7 +227,7 @@ def _logdensity(options: argparse.Namespace) -> Callable[..., Any] | None:
     return logdensity
 
 
-def _scores(sampled: Sampled, name: object) -> PyTree:
+def _get_scores(sampled: Sampled, name: object) -> PyTree:
     if sampled.scores is None:
         raise ValueError(
             f"{name} has no scores. Name the log-density, --logdensity model.py:logdensity, or put scores in the file "
@@ -257,17 +236,18 @@ def _scores(sampled: Sampled, name: object) -> PyTree:
     return sampled.scores
 
 
-def _transform(name: str) -> str | None:
+def _parse_transform(name: str) -> str | None:
     return None if name == "none" else name
 
 
 # --- options ----------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jaxpsd", description="How good is a set of Monte Carlo draws?")
     parser.add_argument("--version", action="version", version=f"jaxpsd {jaxpsd.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
+    seed, positive = _integer_from(0, 2**32 - 1), _integer_from(1, sys.maxsize)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(
@@ -278,13 +258,18 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(run=run)
-        added.add_argument("--seed", type=_seed, default=0, help="seed of the random numbers (%(default)s)")
+        added.add_argument("--seed", type=seed, default=0, help="seed of the random numbers (%(default)s)")
         added.add_argument("--json", action="store_true", help="print the result as JSON")
         added.add_argument("--float64", action="store_true", help="compute in double precision")
         return added
 
     demo = command("demo", _demo, "choose the step size of a stochastic-gradient sampler, and draw what it looks like")
-    demo.add_argument("--draws", type=_several, default=10_000, help="steps kept of each chain (%(default)s)")
+    demo.add_argument(
+        "--draws",
+        type=_integer_from(100, 10**9),
+        default=10_000,
+        help="steps of each chain after burn-in (%(default)s)",
+    )
     demo.add_argument("--order", type=int, choices=range(1, 5), default=2, help="polynomial order (%(default)s)")
     demo.add_argument("--folder", type=Path, default=Path("jaxpsd-demo"), help="where figures go (%(default)s)")
 
@@ -299,10 +284,10 @@ def _parser() -> argparse.ArgumentParser:
     ranked.add_argument("--per-chain", action="store_true", help="score chains one by one and take the median")
     for added in (diagnose, test, moments, ranked):
         added.add_argument("--logdensity", metavar="MODULE_OR_FILE.py:FUNCTION", help="the log-density of the target")
-        added.add_argument("--replicates", type=_positive, default=1000, help="bootstrap replicates (%(default)s)")
+        added.add_argument("--replicates", type=positive, default=1000, help="bootstrap replicates (%(default)s)")
     for added in (test, moments, ranked):
         default = "the adaptive test, which needs none" if added is test else "2"
-        added.add_argument("--order", type=_positive, help=f"polynomial order of the PSD (default: {default})")
+        added.add_argument("--order", type=positive, help=f"polynomial order of the PSD (default: {default})")
         own = f"by the target's scales, as draws and scores imply them; with --order, {_TRANSFORM}"
         added.add_argument(
             "--transform",
@@ -316,27 +301,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _several(text: str) -> int:
-    return _integer(text, range(100, 10**9))
+def _integer_from(lowest: int, highest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = lowest - 1
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"must be an integer from {lowest} to {highest}, not {text!r}")
+        return value
 
-
-def _positive(text: str) -> int:
-    return _integer(text, range(1, sys.maxsize))
-
-
-def _seed(text: str) -> int:
-    return _integer(text, range(2**32))
-
-
-def _integer(text: str, allowed: range) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = None
-    if value is None or value not in allowed:
-        raise argparse.ArgumentTypeError(f"must be an integer from {allowed[0]} to {allowed[-1]}, not {text!r}")
-    return value
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return parse

@@ -61,14 +61,14 @@ def run_demo(
     data = observations(data_key)
     samples = sample_grid(
         sample_key,
-        lambda key, step_size: _chains(jax.random.split(key, num_chains), jnp.asarray(step_size), data, num_draws),
+        lambda key, step_size: _run_chains(jax.random.split(key, num_chains), jnp.asarray(step_size), data, num_draws),
         STEP_SIZES,
         progress=progress,
     )
     density = jax.tree_util.Partial(log_posterior, data)
     rankings = {
         each: rank(rank_key, PSD(each), density, samples, method="markov", per_chain=True)
-        for each in dict.fromkeys((order, *ORDERS))
+        for each in sorted({order, *ORDERS})
     }
     report = diagnose(report_key, density, samples[rankings[order].best], names=("theta_1", "theta_2"))
     return Demo(density, samples, rankings, order, report)
@@ -99,7 +99,7 @@ def log_posterior(data: Float[Array, " observations"], theta: Float[Array, " 2"]
 
 @partial(jax.jit, static_argnames="num_draws")
 @partial(jax.vmap, in_axes=(0, None, None, None))
-def _chains(
+def _run_chains(
     rng_key: PRNGKeyArray, step_size: Float[Array, ""], data: Float[Array, " observations"], num_draws: int
 ) -> Float[Array, "draws 2"]:
     """θ ← θ + ½ε (∇log prior + N/B Σ_batch ∇log likelihood) + √ε noise, over batches that partition the data.
@@ -127,7 +127,7 @@ def _chains(
 
 
 def draw_figures(demo: Demo, folder: Path) -> list[Path]:
-    """Figures of all that, as files; their names."""
+    """Draw all that into files; the result is their names."""
     from matplotlib.figure import Figure
 
     from jaxpsd import plots
@@ -143,17 +143,15 @@ def draw_figures(demo: Demo, folder: Path) -> list[Path]:
 
     # Figures of their own, which no window shows and no state holds on to.
     figure = Figure(figsize=(6.4, 4), layout="constrained")
-    plots.step_sizes(
-        {f"PSD of order {order}": ranking for order, ranking in sorted(demo.rankings.items())}, ax=figure.subplots()
-    )
+    named = {f"PSD of order {order}": ranking for order, ranking in demo.rankings.items()}
+    plots.step_sizes(named, ax=figure.subplots())
     save("step_sizes", figure)
 
-    best = demo.rankings[demo.chosen].best
-    shown = list(dict.fromkeys((max(STEP_SIZES), best, min(STEP_SIZES))))
+    shown = sorted({max(STEP_SIZES), demo.rankings[demo.chosen].best, min(STEP_SIZES)}, reverse=True)
     figure = Figure(figsize=(4 * len(shown), 3.8), layout="constrained")
     for size, ax in zip(shown, figure.subplots(1, len(shown), squeeze=False)[0], strict=True):
-        label, samples = f"step size {size:g}", demo.samples[size]
-        plots.draws(demo.logdensity, samples, label=label, limits=((-2, 3), (-3, 3)), ax=ax)
+        limits = (-2, 3), (-3, 3)
+        plots.draws(demo.logdensity, demo.samples[size], label=f"step size {size:g}", limits=limits, ax=ax)
         ax.set(xlabel="θ₁", ylabel="θ₂")
     save("draws", figure)
 

@@ -93,6 +93,7 @@ def test_files_are_ranked(files, capsys):
     assert "LABEL=FILE" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_report_is_printed(files, capsys):
     assert main(["diagnose", str(files / "wide.npz")]) == 1
     assert capsys.readouterr().out.startswith("These draws are not from the target")

@@ -140,6 +140,7 @@ def test_rounding_that_does_no_harm_is_not_mentioned(rng):
         jaxpsd.PSD(1)(np.ones_like(x, np.float32), x.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_the_report_says_what_rounding_does(rng):
     x = (1e6 + rng.normal(size=(300, 1))).astype(np.float32)
     report = jaxpsd.diagnose(jax.random.key(0), lambda x: -0.5 * jnp.sum((x - 1e6) ** 2), x, num_replicates=99)

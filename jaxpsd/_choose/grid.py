@@ -30,8 +30,8 @@ def sample_grid(
     grid
         The step sizes.
     done
-        Draws of an earlier call that was interrupted, by step size. New ones are put there as they come, so that
-        calling again with the same dictionary goes on where the last call stopped, and gives the same draws.
+        Draws of an earlier call that was interrupted, by step size. New draws are added as they come, so that another
+        call with the same dictionary goes on where the last one stopped, and gives the same draws.
     progress
         Whether to show a progress bar.
 
@@ -64,16 +64,16 @@ def sample_grid(
     if done is not None and not isinstance(done, dict):
         raise TypeError(f"`done` must be a dictionary of draws by step size; got {type(done).__name__}.")
     if not isinstance(grid, Iterable):
-        raise TypeError(f"`grid` must be values to run the sampler at; got {type(grid).__name__}.")
-    # Those of a JAX array cannot be looked up, as numbers can.
+        raise TypeError(f"`grid` must be the values to run the sampler at; got {type(grid).__name__}.")
+    # The elements of a JAX array cannot be looked up in a dictionary, as numbers can.
     values = [np.asarray(value)[()] if isinstance(value, jax.Array) else value for value in grid]
     try:
-        # One that differs from itself is not a number.
+        # NaN, not a number, differs from itself.
         differ = len(set(values)) == len(values) and all(value == value for value in values)
     except (TypeError, ValueError):
         differ = False
     if not values or not differ:
-        raise ValueError(f"`grid` must be values that differ from each other, and at least one; got {values!r:.100}.")
+        raise ValueError(f"`grid` must be one or more values that differ from each other; got {values!r:.100}.")
     from tqdm import tqdm  # Not needed by most, and slow to import.
 
     draws = {} if done is None else done
@@ -81,11 +81,11 @@ def sample_grid(
     for value, key in zip(bar, jax.random.split(rng_key, len(values)), strict=False):
         if value in draws:
             continue
-        bar.set_postfix_str(str(value))
+        bar.set_postfix_str(f"{value!s:.100}")
         try:
             # Work that JAX has only promised would be counted as done.
             draws[value] = jax.block_until_ready(sampler(key, value))
         except Exception as error:
-            error.add_note(f"jaxpsd: the sampler was run at {value!r}.")
+            error.add_note(f"jaxpsd: the sampler was run at {value!r:.100}.")
             raise
     return {value: draws[value] for value in values}

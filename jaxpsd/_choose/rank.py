@@ -7,8 +7,8 @@ are the signs of the goodness-of-fit test and a² = max(0, 1 − E‖Σ w v τ�
 Intervals and comparisons are of log V.
 """
 
-import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,19 +20,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
 from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import check_fits, check_key, check_samples
-from jaxpsd._core.draws import Draws, apart, evenly_spaced
-from jaxpsd._core.scores import Scorer, check_finite_draws, check_target, run, scores_of
-from jaxpsd._core.sharding import beside
+from jaxpsd._core.data import Data
+from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given, check_target
+from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.base import Discrepancy
-from jaxpsd._discrepancies.plans import Form, in_coordinates_of
+from jaxpsd._discrepancies.base import Discrepancy, QuadraticDiscrepancy
+from jaxpsd._discrepancies.plans import Plan
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
-from jaxpsd._gof.gof_test import check_varies, warn_of_doubts
+from jaxpsd._gof.gof_test import check_values, doubts_of
 from jaxpsd._gof.multipliers import Shifted, Signs
-from jaxpsd._gof.scheme import Scheme, settle
+from jaxpsd._gof.scheme import Scheme, choose_bootstrap
 from jaxpsd._gof.settings import Settings, check_discrepancy, check_several
-from jaxpsd._gof.symptoms import Watched
+from jaxpsd._gof.symptoms import Symptoms
 from jaxpsd._stein.coordinates import common_transform
 
 Samples = Mapping[Any, PyTree]
@@ -97,7 +99,7 @@ def rank(
     True
     """
     check_discrepancy(discrepancy)
-    if discrepancy._only_asymptotic:
+    if not isinstance(discrepancy, QuadraticDiscrepancy):
         raise ValueError(
             f"`rank` takes a discrepancy with a bootstrap; {type(discrepancy).__name__} has none. Use KSD."
         )
@@ -105,7 +107,7 @@ def rank(
     settings = Settings.checked(method, num_replicates, alpha, None, None)
     settings.check_signs("rank")
     settings.check_attainable()
-    candidates = _checked_candidates(target, samples, chains, paired=paired)
+    candidates = _check_candidates(target, samples, chains, paired=paired)
     # In double precision, where results are compared.
     check_fits((len(candidates), num_replicates), np.dtype(np.float64), "The replicates", "Take fewer of them.")
     if per_chain:
@@ -113,37 +115,36 @@ def rank(
     sound = [candidate for candidate in candidates if candidate.reason is None]
     if not sound:
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
-    discrepancy, form = _common_form(discrepancy, [candidate.draws for candidate in sound], num_replicates)
+    discrepancy, plan = _common_plan(discrepancy, [each.given.draws for each in sound], num_replicates)
     sign_key, chain_key = jax.random.split(rng_key)
-    schemes = _settled(sign_key, settings, sound, form, discrepancy._function, paired=paired)
-    found = _all_replicates(sound, schemes, form, discrepancy._function, reruns=not per_chain)
+    schemes = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
+    found = _replicate_all(sound, schemes, plan, reruns=not per_chain)
     nothing = Outcome.nothing(num_replicates)
     outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
-        each.label: _outcome(each, scheme, form, discrepancy, settings, values)
+        each.label: _outcome(each.given, scheme, plan, discrepancy, settings, values)
         for each, scheme, values in zip(sound, schemes, found, strict=True)
     }
     if per_chain:
         keys = [chain_key] * len(candidates) if paired else jax.random.split(chain_key, len(candidates))
         outcomes = {
-            each.label: _median_of_chains(key, outcomes[each.label], _chain_values(each, form, discrepancy._function))
+            each.label: _median_of_chains(key, outcomes[each.label], _chain_values(each.given, plan))
             for key, each in zip(keys, candidates, strict=True)
         }
-    return ranking_of(outcomes, {each.label: each.draws.num_draws for each in candidates}, settings.alpha)
+    return ranking_of(outcomes, {each.label: each.given.draws.num_draws for each in candidates}, settings.alpha)
 
 
 # --- candidates -------------------------------------------------------------------------------------------
 
 
 class _Candidate(NamedTuple):
-    """A sample set; the reason why it cannot be ranked, if there is one."""
+    """A sample set, with its scores; the reason why it cannot be ranked, if there is one."""
 
     label: Any
-    draws: Draws
-    scores: PyTree
+    given: Given
     reason: str | None
 
 
-def _checked_candidates(
+def _check_candidates(
     target: Target | Mapping[Any, PyTree], samples: Samples, chains: bool | None, *, paired: bool
 ) -> list[_Candidate]:
     if not isinstance(samples, Mapping) or not samples:
@@ -153,41 +154,42 @@ def _checked_candidates(
             "`target` must be the log-density, or a mapping from each label of `samples` to the scores at its draws."
         )
     candidates = []
-    for label, given in samples.items():
+    for label, own_samples in samples.items():
         try:
-            draws = check_samples(given, chains=chains)
+            draws = check_samples(own_samples, chains=chains)
             check_several(draws)
-            own = target[label] if isinstance(target, Mapping) else target
-            scores = scores_of(check_target(own, given, draws, chains=chains), draws)
+            own_target = target[label] if isinstance(target, Mapping) else target
+            given = Given(draws, check_target(own_target, own_samples, draws, chains=chains)).with_scores()
         except (TypeError, ValueError) as error:
             error.add_note(f"jaxpsd: this is about the sample set {label!r}.")
             raise
-        candidates.append(_checked(label, draws, scores))
+        candidates.append(_Candidate(label, given, _reason_against(given)))
     first = candidates[0]
     for other in candidates[1:]:
-        if other.draws.structure != first.draws.structure:
+        if other.given.draws.structure != first.given.draws.structure:
             raise ValueError(
-                f"All sample sets must have positions of one structure, shape and dtype; {other.label!r} and "
-                f"{first.label!r} differ."
+                "All sample sets must have positions of the same structure, shape and dtype; "
+                f"{other.label!r} and {first.label!r} differ."
             )
-        if paired and _shape(other.draws) != _shape(first.draws):
+        if paired and _shape(other.given.draws) != _shape(first.given.draws):
             raise ValueError(
-                f"Paired sets must have as many draws and chains; {other.label!r} and {first.label!r} differ."
+                "Paired sets must have the same number of draws and chains; "
+                f"{other.label!r} and {first.label!r} differ."
             )
     return candidates
 
 
-def _checked(label: Any, draws: Draws, scores: PyTree) -> _Candidate:
-    """With the reason why it cannot be ranked, if there is one."""
+def _reason_against(given: Given) -> str | None:
+    """Why a set cannot be ranked, if there is a reason."""
     try:
-        check_finite_draws(draws, scores)
+        given.check_finite()
     except ValueError as error:
-        return _Candidate(label, draws, scores, str(error))
-    return _Candidate(label, draws, scores, None)
+        return str(error)
+    return None
 
 
 def _check_chains(candidates: Sequence[_Candidate]) -> None:
-    for label, draws, *_ in candidates:
+    for label, (draws, *_), _ in candidates:
         if draws.num_chains < _FEWEST_CHAINS:
             raise ValueError(
                 f"`per_chain` compares chains with each other, and takes at least {_FEWEST_CHAINS}; {label!r} has "
@@ -203,8 +205,8 @@ def _shape(draws: Draws) -> tuple[int, int]:
     return draws.num_draws, draws.num_chains
 
 
-def _common_form(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates: int) -> tuple[Discrepancy, Form]:
-    """The form that all sets are scored with, and the discrepancy it comes from, in coordinates common to all."""
+def _common_plan(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates: int) -> tuple[Discrepancy, Plan]:
+    """The plan that all sets are scored with, and the discrepancy it comes from, in coordinates common to all."""
     discrepancy = discrepancy._with_rule_fitted(lambda rule: common_transform(rule, sets))
     # As many draws as the largest set has, and the same number from each: for what else depends on draws.
     count = max(draws.num_draws for draws in sets) // len(sets)
@@ -213,25 +215,16 @@ def _common_form(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates
         jax.tree.map(lambda leaf, places=places: leaf[places], draws.positions)
         for draws, places in zip(sets, chosen, strict=True)
     ]
-    pooled = Draws(jax.tree.map(lambda *leaves: jnp.concatenate(beside(leaves[0], leaves)), *some))
-    return discrepancy, discrepancy._test_form(pooled, None, num_replicates)
+    pooled = Draws(jax.tree.map(lambda *leaves: jnp.concatenate(move_to_devices_of(leaves[0], leaves)), *some))
+    return discrepancy, discrepancy._test_plan(pooled, None, num_replicates)
 
 
-def _settled(
-    rng_key: PRNGKeyArray,
-    settings: Settings,
-    candidates: Sequence[_Candidate],
-    form: Form,
-    function: Callable[..., Any] | None,
-    *,
-    paired: bool,
+def _choose_bootstraps(
+    rng_key: PRNGKeyArray, settings: Settings, candidates: Sequence[_Candidate], plan: Plan, *, paired: bool
 ) -> list[Scheme]:
     """The bootstrap of each set: with its own signs, or those of the most dependent one for all."""
     keys = [rng_key] * len(candidates) if paired else jax.random.split(rng_key, len(candidates))
-    schemes = [
-        settle(key, settings, each.scores, each.draws, form, function)
-        for key, each in zip(keys, candidates, strict=True)
-    ]
+    schemes = [choose_bootstrap(key, settings, each.given, plan) for key, each in zip(keys, candidates, strict=True)]
     if not paired:
         return schemes
     slowest = max(schemes, key=lambda scheme: scheme.autocorrelation_time or 0)
@@ -246,7 +239,7 @@ class _Replicates(NamedTuple):
 
     under_null: Float[Array, " columns"]
     of_reruns: Float[Array, " columns"] | None
-    seen: Watched
+    seen: Symptoms
 
 
 @register_static
@@ -257,74 +250,65 @@ class _Sets(NamedTuple):
     reruns: bool
 
 
-def _all_replicates(
-    candidates: Sequence[_Candidate],
-    schemes: Sequence[Scheme],
-    form: Form,
-    function: Callable[..., Any] | None,
-    *,
-    reruns: bool,
+def _replicate_all(
+    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], plan: Plan, *, reruns: bool
 ) -> list[_Replicates]:
     """Replicates of all sets, those of equal shape in one program."""
     found: dict[int, _Replicates] = {}
     groups: dict[Hashable, list[int]] = {}
     for k, (candidate, scheme) in enumerate(zip(candidates, schemes, strict=True)):
-        groups.setdefault((_shape(candidate.draws), scheme.method), []).append(k)
+        groups.setdefault((_shape(candidate.given.draws), scheme.method), []).append(k)
     for members in groups.values():
         positions, scores, signs = (
-            jax.tree.map(lambda *leaves, join=join: join(beside(leaves[0], leaves)), *parts)
+            jax.tree.map(lambda *leaves, join=join: join(move_to_devices_of(leaves[0], leaves)), *parts)
             for join, parts in (
-                (jnp.concatenate, [candidates[k].draws.positions for k in members]),
-                (jnp.concatenate, [candidates[k].scores for k in members]),
+                (jnp.concatenate, [candidates[k].given.draws.positions for k in members]),
+                (jnp.concatenate, [candidates[k].given.target for k in members]),
                 (jnp.stack, [schemes[k].multipliers for k in members]),
             )
         )
         sets = _Sets(len(members), reruns)
-        together = run(_replicates_of_sets, scores, Draws(positions), form, signs, sets, function=function)
+        together = run(_replicates_of_sets, Given(Draws(positions), scores), plan, signs, sets, result="gathered")
         for place, k in enumerate(members):
             found[k] = jax.tree.map(lambda leaf, place=place: leaf[place], together)
     return [found[k] for k in range(len(candidates))]
 
 
-def _replicates_of_sets(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, sets: _Sets) -> _Replicates:
+def _split_sets(data: Data, count: int) -> tuple[Data, int | None]:
+    """Data with a first axis of sets; and how many of them to work on together."""
+    positions, scores = split_draws(data.rows, count)
+    num_draws, dim = data.x.shape
+    together = sets_at_once(num_draws // count * 16 * dim * data.x.dtype.itemsize)
+    return replace(data, positions=positions, scores=scores), together
+
+
+def _replicates_of_sets(data: Data, plan: Plan, signs: Signs, sets: _Sets) -> _Replicates:
+    split, together = _split_sets(data, sets.num_sets)
     return jax.lax.map(
-        lambda each: _replicates(scorer, each[0], form, each[1], reruns=sets.reruns),
-        (apart(arrays, sets.num_sets), signs),
-        batch_size=_together(scorer, arrays, sets),
+        lambda each: _replicates(each[0], plan, each[1], reruns=sets.reruns), (split, signs), batch_size=together
     )
 
 
-def _chain_values(
-    candidate: _Candidate, form: Form, function: Callable[..., Any] | None
-) -> Float[np.ndarray, " chains"]:
+def _chain_values(given: Given, plan: Plan) -> Float[np.ndarray, " chains"]:
     """V of every chain by itself."""
-    draws = candidate.draws
-    sets = _Sets(draws.num_chains, False)
-    return np.asarray(run(_values_of_sets, candidate.scores, draws, form, sets, function=function), np.float64)
+    sets = _Sets(given.draws.num_chains, False)
+    return np.asarray(run(_values_of_sets, given, plan, sets, result="gathered"), np.float64)
 
 
-def _values_of_sets(scorer: Scorer, arrays: PyTree, form: Form, sets: _Sets) -> Float[Array, " sets"]:
-    moved = in_coordinates_of(form, scorer)
-
-    def value(arrays: PyTree) -> Array:
-        return form.pair_sums(moved, arrays, None, diagonal=False).total
-
-    return jax.lax.map(value, apart(arrays, sets.num_sets), batch_size=_together(scorer, arrays, sets))
+def _values_of_sets(data: Data, plan: Plan, sets: _Sets) -> Float[Array, " sets"]:
+    split, together = _split_sets(data, sets.num_sets)
+    return jax.lax.map(
+        lambda each: plan.pair_sums(plan.prepare(each), diagonal=False).total, split, batch_size=together
+    )
 
 
-def _together(scorer: Scorer, arrays: PyTree, sets: _Sets) -> int | None:
-    x, _ = jax.eval_shape(scorer, arrays)
-    return sets_at_once(len(x) // sets.num_sets * 16 * x.shape[1] * x.dtype.itemsize)
-
-
-def _replicates(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, *, reruns: bool) -> _Replicates:
-    (under_null,), seen = bootstrap(scorer, arrays, form, None, signs, Wanted())
+def _replicates(data: Data, plan: Plan, signs: Signs, *, reruns: bool) -> _Replicates:
+    (under_null,), seen = bootstrap(data, plan, signs, Wanted())
     if not reruns:
         return _Replicates(under_null, None, seen)
     v, noise = under_null[0], under_null[1:].mean()
     part = jnp.sqrt(jnp.maximum(1 - noise / jnp.where(v > 0, v, 1), 0))
-    about = Shifted.about(part, signs, len(jax.tree.leaves(arrays)[0]))
-    (of_reruns,), _ = bootstrap(scorer, arrays, form, None, about, Wanted())
+    (of_reruns,), _ = bootstrap(data, plan, Shifted.about(part, signs, data.num_draws), Wanted())
     return _Replicates(under_null, of_reruns, seen)
 
 
@@ -332,32 +316,23 @@ def _replicates(scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, *, rer
 
 
 def _outcome(
-    candidate: _Candidate,
-    scheme: Scheme,
-    form: Form,
-    discrepancy: Discrepancy,
-    settings: Settings,
-    found: _Replicates,
+    given: Given, scheme: Scheme, plan: Plan, discrepancy: Discrepancy, settings: Settings, found: _Replicates
 ) -> Outcome:
     """From replicates to numbers; what would be a warning or an error in a test is a remark here."""
-    draws, (under_null, of_reruns, seen) = candidate.draws, found
+    under_null, of_reruns, seen = found
     nothing = Outcome.nothing(settings.num_replicates)
     values = under_null if of_reruns is None else jnp.concatenate([under_null, of_reruns])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            discrepancy._finite(values, candidate.scores, draws, "The discrepancy")
-            check_varies(values[None], draws, discrepancy)
-        except (ValueError, FloatingPointError) as error:
-            return nothing._replace(remarks=(str(error),))
-        warn_of_doubts(seen, scheme, draws, form, settings)
+    try:
+        check_values(values, discrepancy, given, "The discrepancy")
+    except (ValueError, FloatingPointError) as error:
+        return nothing._replace(remarks=(str(error),))
     time = scheme.autocorrelation_time
     return Outcome(
         float(under_null[0]),
         float(pvalues.p_values(under_null[None])[0, 0]),
         np.nan if time is None else time,
         nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64),
-        tuple(str(warning.message) for warning in caught),
+        tuple(doubt.message for doubt in doubts_of(seen, scheme, given, plan, settings)),
     )
 
 

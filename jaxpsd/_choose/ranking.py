@@ -19,7 +19,7 @@ class Comparison(NamedTuple):
     interval
         Where that lies with probability 1 − alpha, were both samplers run again.
     p_value
-        How often chance alone gives so different discrepancies to two runs of equally good samplers.
+        How often two runs of equally good samplers have discrepancies that differ so much, by chance alone.
     """
 
     ratio: float
@@ -71,7 +71,7 @@ class Ranking:
 
     @property
     def as_good(self) -> tuple[Any, ...]:
-        """The labels that differ from the best by no more than chance would have it; the best is one of them."""
+        """The labels whose difference to the best may be due to chance; the best is one of them."""
         rest = zip(self.labels[1:], self.adjusted_p_value[0, 1:], strict=True)
         return (self.best, *(label for label, p in rest if p > self.alpha))
 
@@ -79,11 +79,12 @@ class Ranking:
         """Compare two of the sample sets, by themselves: the p-value is not adjusted for other pairs."""
         for label in (first, second):
             if label not in self.labels:
-                raise KeyError(f"There is no sample set {label!r}; there are {', '.join(map(repr, self.labels))}.")
+                raise KeyError(f"There is no sample set {label!r:.100}; the labels are {self.labels!r:.100}.")
         k, j = map(self.labels.index, (first, second))
         if np.isnan(self.discrepancy[[k, j]]).any():
-            why = "; ".join(self.remarks[k] + self.remarks[j])
-            raise ValueError(f"{first!r} or {second!r} has no discrepancy: {why}")
+            raise ValueError(
+                f"{first!r} or {second!r} has no discrepancy: {'; '.join(self.remarks[k] + self.remarks[j])}"
+            )
         between = _log_deviations(self.replicates[k]) - _log_deviations(self.replicates[j])
         ratio = float(np.log(self.discrepancy[k] / self.discrepancy[j]))
         extreme = (np.abs(between - between.mean()) >= abs(ratio - between.mean())).sum()
@@ -93,14 +94,11 @@ class Ranking:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the replicates as plain numbers, for JSON."""
+        fields = ("discrepancy", "interval", "p_value", "autocorrelation_time", "num_draws")
         rows = [
             {
                 "label": label if isinstance(label, str | int | float | bool) else str(label),
-                "discrepancy": plain(self.discrepancy[k]),
-                "interval": plain(self.interval[k]),
-                "p_value": plain(self.p_value[k]),
-                "autocorrelation_time": plain(self.autocorrelation_time[k]),
-                "num_draws": int(self.num_draws[k]),
+                **{field: plain(getattr(self, field)[k]) for field in fields},
                 "as_good_as_best": label in self.as_good,
                 "adjusted_p_values": plain(self.adjusted_p_value[k]),
                 "remarks": list(self.remarks[k]),
@@ -116,25 +114,25 @@ class Ranking:
         return html_table(self._columns()) + "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
 
     def _columns(self) -> dict[str, list[str]]:
-        known = lambda values, form: ["–" if np.isnan(value) else form(value) for value in values]  # noqa: E731
+        def show(*arrays: np.ndarray) -> list[str]:
+            rows = np.stack(arrays, axis=1)
+            return ["–" if np.isnan(row).any() else " … ".join(map(number, row)) for row in rows]
+
         return {
             "label": [str(label) for label in self.labels],
-            "discrepancy": known(self.discrepancy, number),
-            f"{1 - self.alpha:.0%} interval": [
-                "–" if np.isnan(ends).any() else f"{number(ends[0])} … {number(ends[1])}" for ends in self.interval
-            ],
+            "discrepancy": show(self.discrepancy),
+            f"{1 - self.alpha:.0%} interval": show(*self.interval.T),
             "as good as best": ["yes" if label in self.as_good else "no" for label in self.labels],
-            "p": known(self.p_value, number),
-            "autocorrelation time": known(self.autocorrelation_time, number),
+            "p": show(self.p_value),
+            "autocorrelation time": show(self.autocorrelation_time),
             "draws": [f"{count:,}" for count in self.num_draws],
         }
 
     def _remarks(self) -> list[str]:
-        others = [str(label) for label in self.as_good[1:]]
-        verdict = f"The smallest discrepancy has {self.best}"
-        verdict += f"; chance alone may make the difference to {', '.join(others)}." if others else ", beyond chance."
-        remarks = zip(self.labels, self.remarks, strict=True)
-        return [verdict, *(f"{label}: {note}" for label, several in remarks for note in several)]
+        others = ", ".join(map(str, self.as_good[1:]))
+        chance = f"; chance alone may explain the difference to {others}." if others else ", beyond chance."
+        remarks = [f"{label}: {note}" for label, notes in zip(self.labels, self.remarks, strict=True) for note in notes]
+        return [f"{self.best} has the smallest discrepancy{chance}", *remarks]
 
 
 class Outcome(NamedTuple):
@@ -152,21 +150,20 @@ class Outcome(NamedTuple):
 def ranking_of(outcomes: Mapping[Any, Outcome], num_draws: Mapping[Any, int], alpha: float) -> Ranking:
     # Those without a value last.
     labels = sorted(outcomes, key=lambda label: (np.isnan(outcomes[label].v), outcomes[label].v))
-    found = [outcomes[label] for label in labels]
-    discrepancy = np.sqrt([outcome.v for outcome in found])
-    replicates = np.stack([outcome.replicates for outcome in found])
+    v, p_value, autocorrelation_time, replicates, remarks = zip(*(outcomes[label] for label in labels), strict=True)
+    discrepancy, replicates = np.sqrt(v), np.stack(replicates)
     deviations = _log_deviations(replicates)
     ends = np.quantile(deviations, [1 - alpha / 2, alpha / 2], axis=1).T
     return Ranking(
         labels=tuple(labels),
         discrepancy=discrepancy,
         interval=discrepancy[:, None] * np.exp(-ends),
-        p_value=np.array([outcome.p_value for outcome in found]),
-        autocorrelation_time=np.array([outcome.autocorrelation_time for outcome in found]),
+        p_value=np.array(p_value),
+        autocorrelation_time=np.array(autocorrelation_time),
         num_draws=np.array([num_draws[label] for label in labels]),
-        adjusted_p_value=_adjusted_p_values(discrepancy, deviations),
+        adjusted_p_value=_adjust_p_values(discrepancy, deviations),
         replicates=replicates,
-        remarks=tuple(outcome.remarks for outcome in found),
+        remarks=remarks,
         alpha=alpha,
     )
 
@@ -185,7 +182,7 @@ def _log_deviations(replicates: np.ndarray) -> np.ndarray:
     return 0.5 * np.log(np.maximum(replicates / np.where(mean > 0, mean, 1), _SMALLEST))
 
 
-def _adjusted_p_values(discrepancy: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+def _adjust_p_values(discrepancy: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """For each pair, how often the largest standardised log ratio of any pair is as large by chance."""
     count, m = deviations.shape
     unknown = np.isnan(discrepancy)

@@ -7,7 +7,7 @@ concrete: inside `jit`, `vmap` or `grad` the checks of values are skipped, those
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,10 @@ from jax.tree_util import keystr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._core.doubts import PrecisionWarning, warn_user
-from jaxpsd._core.draws import Draws, positions_of
-from jaxpsd._core.sharding import at_hand, flattened, spread_like
-from jaxpsd._core.types import PyTree
+from jaxpsd._core.doubts import Doubt, PrecisionWarning
+from jaxpsd._core.draws import Draws, positions_in
+from jaxpsd._core.sharding import as_local, merge_leading_axes, shard_like
+from jaxpsd._core.types import PyTree, Weights
 
 
 def is_concrete(*trees: PyTree) -> bool:
@@ -32,7 +32,7 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     """Turn what the user calls samples into draws with one leading axis."""
     if isinstance(samples, Draws):
         return _check_draws(samples, name)
-    samples = positions_of(samples)
+    samples = positions_in(samples)
     try:
         paths, treedef = jax.tree.flatten_with_path(samples)
     except ValueError as error:
@@ -64,7 +64,7 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     if 0 in shape:
         raise ValueError(f"`{name}` holds no draws: its leading axes are {shape}.")
     num_chains = shape[0] if leading == 2 else 1
-    leaves = flattened(leaves, leading)
+    leaves = merge_leading_axes(leaves, leading)
     draws = Draws(jax.tree.unflatten(treedef, leaves), num_chains)
     if draws.dim == 0:
         raise ValueError(f"`{name}` has positions without coordinates: shape {leaves[0].shape}.")
@@ -166,7 +166,7 @@ def _leading_axes_of_array(shape: tuple[int, ...], chains: bool | None, name: st
 
 def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> PyTree:
     """Scores given by the user, with one leading axis, in the structure of the samples."""
-    given = [each.positions if isinstance(each, Draws) else each for each in (positions_of(samples), scores)]
+    given = [each.positions if isinstance(each, Draws) else each for each in (positions_in(samples), scores)]
     expected, found = map(jax.tree.structure, given)
     if expected != found:
         raise ValueError(
@@ -174,13 +174,19 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
             f"the samples are {expected}, the scores {found}."
         )
     flat = check_samples(scores, chains=chains, name="target")
-    ours, theirs = map(shapes_of, given)
-    if ours == theirs and draws.num_chains != flat.num_chains:
+    ours, theirs = given
+    if shapes_of(ours) == shapes_of(theirs) and draws.num_chains != flat.num_chains:
         raise ValueError(f"The samples have {draws.num_chains} chains, the scores {flat.num_chains}.")
-    if draws.num_chains != flat.num_chains or shapes_of(draws.positions) != shapes_of(flat.positions):
-        raise ValueError(f"Scores must have the shape of the samples; got {theirs} for samples of shape {ours}.")
+    check_same_shapes(theirs, ours, "Scores must have the shape of the samples")
     scores = jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
-    return spread_like(draws.positions, scores)
+    return shard_like(draws.positions, scores)
+
+
+def check_same_shapes(values: PyTree, like: PyTree, expected: str, hint: str = "") -> None:
+    """Hold a pytree, such as scores, to the structure and the shapes of another."""
+    found, wanted = shapes_of(values), shapes_of(like)
+    if found != wanted:
+        raise ValueError(f"{expected}; got {found!s:.100} for {wanted!s:.100}. {hint}".rstrip())
 
 
 def shapes_of(tree: PyTree) -> PyTree:
@@ -188,7 +194,7 @@ def shapes_of(tree: PyTree) -> PyTree:
     return jax.tree.map(np.shape, tree)
 
 
-def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " draws"] | None:
+def check_weights(weights: ArrayLike | None, draws: Draws) -> Weights:
     """Weights of the draws, in one axis, normalised to sum to one."""
     if weights is None:
         return None
@@ -212,7 +218,7 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
         if not array.any():
             raise ValueError("`weights` sum to zero; at least one draw needs a positive weight.")
     array = array / array.max()
-    return spread_like(draws.positions, jnp.asarray(array / array.sum(), draws.dtype))
+    return shard_like(draws.positions, jnp.asarray(array / array.sum(), draws.dtype))
 
 
 # Numbers that a floating-point type should have within a standard deviation of the draws; and how many values of a
@@ -220,13 +226,13 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Float[Array, " dra
 _FEWEST_STEPS, _VALUES_LOOKED_AT = 100, 2**12
 
 
-def warn_of_coarse_draws(draws: Draws) -> None:
-    """Say where rounding has left few different values: far from zero, floating-point numbers lie far apart."""
+def find_coarse_draws(draws: Draws) -> tuple[Doubt, ...]:
+    """Doubt draws of which rounding has left few different values: far from zero, numbers lie far apart."""
     if not is_concrete(draws.positions) or draws.num_draws == 1:
-        return
+        return ()
     first = 0
     for leaf in jax.tree.leaves(draws.positions):
-        # Some of what this process has at hand will do; from the memory of a processor it is not copied.
+        # Some of what this process has will do; from the memory of a processor it is not copied.
         own, dim = leaf.addressable_data(0), math.prod(leaf.shape[1:])
         if dim == 0:
             continue
@@ -246,23 +252,23 @@ def warn_of_coarse_draws(draws: Draws) -> None:
             steps = np.where(scale > 0, scale / spacing, np.inf)
             worst = int(steps.argmin())
             if steps[worst] < _FEWEST_STEPS:
-                warn_user(
+                message = (
                     f"{draws.coordinate(first + worst)} of the draws has standard deviation {scale[worst]:.2g} at "
                     f"values of {size[worst]:.2g}, where {own.dtype} has about {steps[worst]:.0f} numbers within a "
                     "standard deviation: digits of the draws are lost, and with them digits of the result. Subtract a "
                     "constant before the draws are rounded, or use float64 throughout "
-                    "(`jax.config.update('jax_enable_x64', True)`).",
-                    PrecisionWarning,
+                    "(`jax.config.update('jax_enable_x64', True)`)."
                 )
-                return
+                return (Doubt(PrecisionWarning, message),)
         first += dim
+    return ()
 
 
 def check_finite(values: Float[Array, "draws dim"], draws: Draws, what: str, remedy: str = "") -> None:
     """Name the first draw and coordinate at which a value is not a finite number."""
     if not is_concrete(values):
         return
-    draw, coordinate, value = at_hand(_first_that_is_not_finite(values))
+    draw, coordinate, value = as_local(_first_that_is_not_finite(values))
     if not np.isfinite(value):
         place = f"{draws.draw(int(draw))}, {draws.coordinate(int(coordinate))}"
         raise ValueError(f"{what} is not finite at {place}: {value}. {remedy}".rstrip())
@@ -278,6 +284,30 @@ def _first_that_is_not_finite(values: Float[Array, "draws dim"]) -> tuple[Array,
     draw = jnp.argmax(bad.any(axis=1))
     coordinate = jnp.argmax(bad[draw])
     return draw, coordinate, values[draw, coordinate]
+
+
+def check_underflow(values: Float[Array, "..."], largest: Callable[[], float], terms: str) -> None:
+    """Zero shall mean that nothing is wrong, and not that all numbers were too small for their type.
+
+    A value stands by itself, or before its replicates along the last axis; `largest` is that of the terms whose squares
+    they are made of.
+    """
+    if not is_concrete(values):
+        return
+    dtype, tiny = values.dtype, float(jnp.finfo(values.dtype).tiny)
+    sizes = np.abs(np.asarray(values))
+    if values.ndim and values.shape[-1] > 1:
+        if not sizes.any(axis=-1).all():
+            raise FloatingPointError(
+                f"A statistic and all its replicates are zero in {dtype}: all Stein features are zero, or their "
+                f"squares too small for {dtype}. Nothing can be compared. Are the scores zero? Otherwise use other "
+                "units, `transform='standardize'`, or float64."
+            )
+    elif sizes.min() <= tiny**0.5 and (size := largest()) > 0 and size**2 < tiny / float(jnp.finfo(dtype).eps):
+        raise FloatingPointError(
+            f"{terms} are at most {size:.2g}, and their squares too small for {dtype}: a statistic of "
+            f"{float(sizes.min()):.2g} has no meaning. Use `transform='standardize'` or other units."
+        )
 
 
 def check_positive_integer(value: int, name: str, hint: str = "") -> int:

@@ -1,8 +1,13 @@
-"""What may make a result doubtful, and how users are told."""
+"""What may make a result doubtful: found inside, handed on as data, and told to users at the border.
+
+Functions inside the library return doubts with their results. Only those that users call turn them into warnings.
+"""
 
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -27,9 +32,23 @@ class CorrectionWarning(UserWarning):
     """Stein features explain too little of a function for its corrected expectation to be trusted."""
 
 
-def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn, pointing to the line outside this package that led here."""
+class Doubt(NamedTuple):
+    """A reason to doubt a result.
+
+    category
+        The kind of warning that tells users.
+    message
+        What was seen, what it means, and what to do.
+    """
+
+    category: type[Warning]
+    message: str
+
+
+def warn_of(doubts: Iterable[Doubt]) -> None:
+    """Warn of each doubt, pointing to the line outside this package that led here."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    for category, message in doubts:
+        warnings.warn(message, category, stacklevel=level)

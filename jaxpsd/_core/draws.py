@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,10 +12,10 @@ from jax.tree_util import keystr, register_dataclass
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._core.types import PyTree
+from jaxpsd._core.types import PyTree, static
 
 
-@partial(register_dataclass, data_fields=["positions"], meta_fields=["num_chains", "labels"])
+@register_dataclass
 @dataclass(frozen=True)
 class Draws:
     """Draws that know their chains and the names of their coordinates; they may be passed wherever samples may.
@@ -38,8 +37,8 @@ class Draws:
     """
 
     positions: PyTree
-    num_chains: int = 1
-    labels: tuple[str, ...] | None = None
+    num_chains: int = static(default=1)
+    labels: tuple[str, ...] | None = static(default=None)
 
     @property
     def num_draws(self) -> int:
@@ -64,12 +63,12 @@ class Draws:
 
     def between(self, start: int, stop: int) -> "Draws":
         """Draws `start` … `stop` − 1 of each chain."""
-        some = jax.tree.map(lambda chains: chains[:, start:stop], apart(self.positions, self.num_chains))
-        return Draws(joined(some), self.num_chains, self.labels)
+        some = jax.tree.map(lambda chains: chains[:, start:stop], split_draws(self.positions, self.num_chains))
+        return Draws(join_draws(some), self.num_chains, self.labels)
 
     def like(self, samples: PyTree) -> PyTree:
         """These draws with the leading axes that the user's samples have."""
-        samples = positions_of(samples)
+        samples = positions_in(samples)
         if isinstance(samples, Draws):
             return self
 
@@ -103,7 +102,7 @@ class Draws:
         return f"draw {within} of chain {chain}"
 
 
-def positions_of(samples: PyTree) -> PyTree:
+def positions_in(samples: PyTree) -> PyTree:
     """The positions in the state of a sampler, such as those of BlackJAX; anything else as it is."""
     for field in ("position", "particles"):
         if isinstance(samples, tuple) and field in getattr(samples, "_fields", ()):
@@ -134,12 +133,12 @@ def _size(leaf: Array) -> int:
     return prod(leaf.shape[1:])
 
 
-def apart(arrays: PyTree, count: int) -> PyTree:
+def split_draws(arrays: PyTree, count: int) -> PyTree:
     """Draws in so many parts of one length, along an axis of their own."""
     return jax.tree.map(lambda leaf: leaf.reshape(count, leaf.shape[0] // count, *leaf.shape[1:]), arrays)
 
 
-def joined(parts: PyTree) -> PyTree:
+def join_draws(parts: PyTree) -> PyTree:
     """Parts of draws one after the other."""
     return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), parts)
 
@@ -149,7 +148,7 @@ def evenly_spaced(count: int, most: int) -> np.ndarray:
     return np.linspace(0, count - 1, min(count, most)).round().astype(int)
 
 
-def one_of(positions: PyTree) -> PyTree:
+def one_position(positions: PyTree) -> PyTree:
     """What one draw looks like to a function that is traced."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), positions)
 

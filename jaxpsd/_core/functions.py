@@ -1,4 +1,4 @@
-"""Functions of the user's: what they are called with, and what they have to return."""
+"""Functions of the user's: what they are called with, what they have to return, and what they compute."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxpsd._core.checks import CONVERSION_ERRORS
+from jaxpsd._core.checks import CONVERSION_ERRORS, shapes_of
+from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import PyTree
+
+Function = Callable[..., Any]
 
 
 def check_function(function: object, name: str, of: str) -> None:
@@ -17,26 +20,31 @@ def check_function(function: object, name: str, of: str) -> None:
         raise TypeError(f"`{name}` must be a function of {of}; got {type(function).__name__}.")
 
 
-def with_note(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function of the user's which, where it fails, says what it was called with."""
+def checked_logdensity(logdensity: Function) -> Callable[[PyTree], Array]:
+    """A log-density that is held to returning one number, at the moment it is traced."""
 
-    def called(*arguments: PyTree) -> Any:
-        try:
-            return function(*arguments)
-        except Exception as error:
-            shapes = ", ".join(str(jax.tree.map(jnp.shape, argument)) for argument in arguments)
-            written = " It must be written with jax.numpy." if isinstance(error, jax.errors.JAXTypeError) else ""
-            error.add_note(f"jaxpsd: `{name}` was called for one draw or pair of draws, of shape {shapes}.{written}")
-            raise
+    def checked(position: PyTree) -> Array:
+        value = _called(logdensity, (position,), "the log-density was called with one position",
+                        "; for any other, pass the scores at the draws instead of the function")  # fmt: skip
+        array = as_returned(value)
+        if array is None or array.shape != ():
+            found = type(value).__name__ if array is None else f"shape {array.shape}"
+            raise TypeError(
+                f"The log-density must return a scalar for one position; it returned {found}. "
+                "It is called with one draw at a time; if it returns one term a coordinate, sum them."
+            )
+        if not _is_one_of(array, _FLOATING):
+            raise TypeError(f"The log-density must return a floating-point number; it returned {array.dtype}.")
+        return array
 
-    return called
+    return checked
 
 
-def returning_number(function: Callable[..., Any], name: str) -> Callable[..., Array]:
+def returning_number(function: Function, name: str) -> Callable[..., Array]:
     """A function of the user's, held to returning one floating-point number at the moment it is traced."""
 
     def checked(*arguments: PyTree) -> Array:
-        value = with_note(function, name)(*arguments)
+        value = _called(function, arguments, f"`{name}` was called for one draw or pair of draws")
         array = as_returned(value)
         if array is None or array.shape != () or not _is_one_of(array, _FLOATING):
             raise TypeError(
@@ -48,12 +56,12 @@ def returning_number(function: Callable[..., Any], name: str) -> Callable[..., A
     return checked
 
 
-def returning_numbers(function: Callable[..., Any], name: str, *, floating: bool = True) -> Callable[..., PyTree]:
+def returning_numbers(function: Function, name: str, *, floating: bool = True) -> Callable[..., PyTree]:
     """As `returning_number`, for numbers or arrays in any structure; on request also integers and truth values."""
     allowed, wanted = (_FLOATING, "floating-point") if floating else (_REAL, "real")
 
     def checked(*arguments: PyTree) -> PyTree:
-        values = with_note(function, name)(*arguments)
+        values = _called(function, arguments, f"`{name}` was called for one draw or pair of draws")
         leaves = jax.tree.leaves(values)
         arrays = [as_returned(leaf) for leaf in leaves]
         if not leaves or any(array is None or not _is_one_of(array, allowed) for array in arrays):
@@ -64,9 +72,24 @@ def returning_numbers(function: Callable[..., Any], name: str, *, floating: bool
     return checked
 
 
+def trace_held(function: Function, held: Callable[[Function, str], Function], name: str, *arguments: PyTree) -> Traced:
+    """Trace a function that is `held` to what it has to return, unless it has been traced before."""
+    return function if isinstance(function, Traced) else trace(held(function, name), *arguments)
+
+
+def _called(function: Function, arguments: tuple[PyTree, ...], how: str, otherwise: str = "") -> Any:
+    """What a function returns; where it fails, the error says what it was called with."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        shapes = ", ".join(str(shapes_of(argument)) for argument in arguments)
+        error.add_note(f"jaxpsd: {how}, of shape {shapes}.")
+        if isinstance(error, jax.errors.JAXTypeError):
+            error.add_note(f"jaxpsd: it could not be traced. It must be written with jax.numpy{otherwise}.")
+        raise
+
+
 _FLOATING = (jnp.floating,)
-
-
 _REAL = (*_FLOATING, jnp.integer, jnp.bool_)
 
 

@@ -7,7 +7,7 @@ still have mean zero under the target, and discrepancies, tests and moments hold
 from collections.abc import Callable
 from functools import partial
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jaxtyping import PRNGKeyArray
@@ -20,11 +20,12 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     check_samples,
 )
-from jaxpsd._core.draws import Draws
+from jaxpsd._core.data import guarded_score
+from jaxpsd._core.draws import Draws, one_position
 from jaxpsd._core.functions import check_function, returning_number
-from jaxpsd._core.programs import compiled
-from jaxpsd._core.scores import check_finite_draws, guarded_score
-from jaxpsd._core.sharding import beside
+from jaxpsd._core.scores import Given
+from jaxpsd._core.sharding import move_to_devices_of
+from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import LogDensityFn, PyTree
 
 # Arrays of the size of a batch that there are at a time, with what is computed from it and kept for its derivative.
@@ -104,32 +105,28 @@ def minibatch_score(
     what = "A mini-batch, and what is computed from it,"
     check_fits((_LIVE_BATCHES, batch_size, numbers), draws.dtype, what, "Lower `batch_size`.")
     length = block_length(draws.num_draws, _LIVE_BATCHES * batch_size * observation)
-    sizes = _Sizes(num_observations, batch_size, length)
-    program = compiled(partial(_build, sizes), (_build, sizes), log_prior, log_likelihood)
-    scores = program(*beside(draws.positions, (rng_key, data)), draws.positions)
-    check_finite_draws(draws, scores)
-    return Draws(scores, draws.num_chains, draws.labels).like(samples)
+    position = one_position(draws.positions)
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((batch_size, *leaf.shape[1:]), leaf.dtype), data)
+    prior = trace(returning_number(log_prior, "log_prior"), position)
+    likelihood = trace(returning_number(log_likelihood, "log_likelihood"), position, batch)
+    arguments = move_to_devices_of(draws.positions, (rng_key, prior, likelihood, data))
+    given = Given(draws, _scores(*arguments, draws.positions, batch_size, length))
+    given.check_finite()
+    return Draws(given.target, draws.num_chains, draws.labels).like(samples)
 
 
-class _Sizes(NamedTuple):
-    num_observations: int
-    batch_size: int
-    block_length: int
+@partial(jax.jit, static_argnums=(5, 6))
+def _scores(
+    rng_key: PRNGKeyArray, prior: Traced, likelihood: Traced, data: PyTree, positions: PyTree, batch_size: int,
+    length: int,
+) -> PyTree:  # fmt: skip
+    num_draws, num_observations = (len(jax.tree.leaves(arrays)[0]) for arrays in (positions, data))
 
+    def score(key: PRNGKeyArray, position: PyTree) -> PyTree:
+        chosen = jax.random.randint(key, (batch_size,), 0, num_observations)
+        batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+        factor = num_observations / batch_size
+        return guarded_score(lambda at: prior(at) + factor * likelihood(at, batch))(position)
 
-def _build(
-    sizes: _Sizes, log_prior: LogDensityFn, log_likelihood: Callable[[PyTree, PyTree], Any]
-) -> Callable[..., PyTree]:
-    prior, likelihood = returning_number(log_prior, "log_prior"), returning_number(log_likelihood, "log_likelihood")
-
-    def program(rng_key: PRNGKeyArray, data: PyTree, positions: PyTree) -> PyTree:
-        def score(key: PRNGKeyArray, position: PyTree) -> PyTree:
-            chosen = jax.random.randint(key, (sizes.batch_size,), 0, sizes.num_observations)
-            batch = jax.tree.map(lambda leaf: leaf[chosen], data)
-            factor = sizes.num_observations / sizes.batch_size
-            return guarded_score(lambda at: prior(at) + factor * likelihood(at, batch))(position)
-
-        keys = jax.random.split(rng_key, jax.tree.leaves(positions)[0].shape[0])
-        return map_over_blocks(lambda block: jax.vmap(score)(*block), (keys, positions), sizes.block_length)
-
-    return program
+    keys = jax.random.split(rng_key, num_draws)
+    return map_over_blocks(lambda block: jax.vmap(score)(*block), (keys, positions), length)

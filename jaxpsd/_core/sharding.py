@@ -23,8 +23,8 @@ from jaxpsd._core.types import PyTree
 
 _AXIS, _COPIES = "jaxpsd_shares", "jaxpsd_copies"
 
-ALIKE, SHARED = PartitionSpec(), PartitionSpec(_AXIS)
-"""What is the same on every device; and what is cut along its first axis."""
+WHOLE, CUT = PartitionSpec(), PartitionSpec(_AXIS)
+"""What is the same on every device; and what is cut along its first axis, that of draws."""
 
 
 @dataclass(frozen=True)
@@ -40,44 +40,17 @@ class Shards:
 
     def put(self, leaf: Array) -> Array:
         """The same array, cut like the draws; what lies as it should is not moved."""
-        return jax.device_put(leaf, NamedSharding(self.mesh, SHARED))
+        return jax.device_put(leaf, NamedSharding(self.mesh, CUT))
 
-    @property
-    def keeping_sums(self) -> "Everywhere":
-        """Run on shares of the draws what returns the same on every device."""
-        return Everywhere(self.mesh, by_shares=True, result=ALIKE)
+    def on_shares(self, program: Callable[..., Any], in_specs: PyTree, out_specs: PyTree) -> Callable[..., Any]:
+        """A program that every device runs on its share."""
+        # What is summed over shares is the same on all devices; JAX need not prove it.
+        return jax.shard_map(program, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    @property
-    def keeping_draws(self) -> "Everywhere":
-        """Run on shares of the draws what returns something for each of them."""
-        return Everywhere(self.mesh, by_shares=True, result=SHARED)
-
-    @property
-    def gathering(self) -> "Everywhere":
-        """Run what sees all draws as one, and leave it to the compiler where."""
-        return Everywhere(self.mesh, by_shares=False, result=ALIKE)
-
-
-@dataclass(frozen=True)
-class Everywhere:
-    """How a program runs on all devices."""
-
-    mesh: Mesh
-    by_shares: bool
-    result: PartitionSpec
-
-    def __call__(self, program: Callable[..., Any], cut: tuple[bool, ...]) -> Callable[..., Any]:
-        """The program as devices run it together, on arguments of which some are cut along the draws."""
-        if self.by_shares:
-            specs = tuple(SHARED if each else ALIKE for each in cut)
-            # What is summed over shares is alike on all devices; JAX need not prove it.
-            return jax.shard_map(program, mesh=self.mesh, in_specs=specs, out_specs=self.result, check_vma=False)
-
-        def together(*args: PyTree) -> PyTree:
-            sharding = NamedSharding(self.mesh, self.result)
-            return jax.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, sharding), program(*args))
-
-        return together
+    def replicate(self, result: PyTree) -> PyTree:
+        """Within a program that sees all draws as one: its result, whole on every device."""
+        sharding = NamedSharding(self.mesh, WHOLE)
+        return jax.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, sharding), result)
 
 
 def shards_of(positions: PyTree) -> Shards | None:
@@ -125,7 +98,7 @@ def spread(samples: PyTree) -> PyTree:
     False
     """
     devices = np.array(sorted(jax.devices(), key=lambda device: (device.process_index, device.id)))
-    sharding = NamedSharding(Mesh(devices[:, None], (_AXIS, _COPIES)), SHARED)
+    sharding = NamedSharding(Mesh(devices[:, None], (_AXIS, _COPIES)), CUT)
     here = len(jax.local_devices())
 
     def put(leaf: ArrayLike) -> Array:
@@ -143,11 +116,11 @@ def spread(samples: PyTree) -> PyTree:
     return jax.tree.map(put, samples)
 
 
-def flattened(leaves: Sequence[Array], leading: int) -> list[Array]:
+def merge_leading_axes(leaves: Sequence[Array], leading: int) -> list[Array]:
     """Arrays with so many leading axes merged into one, of draws; where one is spread over devices, all are alike."""
     shards = next((found for leaf in leaves if (found := shards_of(leaf)) is not None), None)
     if shards is None:
-        together = [leaves[0], *beside(leaves[0], leaves[1:])]
+        together = [leaves[0], *move_to_devices_of(leaves[0], leaves[1:])]
         return [_merge(leaf, leading) for leaf in together] if leading > 1 else together
     put = [shards.put(leaf) for leaf in leaves]
     return list(_merged(shards, leading)(put)) if leading > 1 else put
@@ -160,24 +133,20 @@ def _merge(leaf: Array, leading: int) -> Array:
 @lru_cache(maxsize=16)
 def _merged(shards: Shards, leading: int) -> Callable[[list[Array]], list[Array]]:
     """Merge axes on every device, which leaves all draws where they are."""
-
-    def merge(leaves: list[Array]) -> list[Array]:
-        return [_merge(leaf, leading) for leaf in leaves]
-
-    return jax.jit(shards.keeping_draws(merge, (True,)))
+    return jax.jit(shards.on_shares(lambda leaves: [_merge(leaf, leading) for leaf in leaves], (CUT,), CUT))
 
 
-def spread_like(positions: PyTree, values: PyTree) -> PyTree:
+def shard_like(positions: PyTree, values: PyTree) -> PyTree:
     """Values with an axis of draws, on the devices where the positions are."""
     shards, others = shards_of(positions), shards_of(values)
     if shards is None:
-        return beside(positions, values)
+        return move_to_devices_of(positions, values)
     if shards == others:
         return values
     return jax.tree.map(shards.put, values)
 
 
-def beside(positions: PyTree, values: PyTree) -> PyTree:
+def move_to_devices_of(positions: PyTree, values: PyTree) -> PyTree:
     """Values of any kind on the devices where the positions are, whole on each of them.
 
     Programs take arguments from one set of devices only. What JAX may move by itself, it does.
@@ -195,11 +164,11 @@ def beside(positions: PyTree, values: PyTree) -> PyTree:
     if not any(map(is_elsewhere, jax.tree.leaves(values))):
         return values
     if isinstance(sharding, NamedSharding):
-        sharding = NamedSharding(sharding.mesh, ALIKE)
+        sharding = NamedSharding(sharding.mesh, WHOLE)
     return jax.tree.map(lambda value: jax.device_put(value, sharding) if is_elsewhere(value) else value, values)
 
 
-def at_hand(result: PyTree) -> PyTree:
+def as_local(result: PyTree) -> PyTree:
     """A result that is the same on all devices, as arrays of this process."""
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), result)
 
@@ -230,7 +199,7 @@ def largest_of_shares(values: PyTree) -> PyTree:
     return lax.pmax(values, _AXIS) if num_shares() > 1 else values
 
 
-def gathered(values: Array) -> Array:
+def gather_shares(values: Array) -> Array:
     """What each share has, in the order of draws, along a first axis; to be small."""
     return lax.all_gather(values, _AXIS) if num_shares() > 1 else values[None]
 
@@ -247,7 +216,7 @@ def from_share_ahead(values: PyTree, distance: int) -> PyTree:
     return jax.tree.map(lambda leaf: lax.ppermute(leaf, _AXIS, pairs), values) if count > 1 else values
 
 
-def followed_by_next_share(arrays: PyTree, length: int) -> PyTree:
+def with_next_share(arrays: PyTree, length: int) -> PyTree:
     """The draws of this share and so many of those that follow it; behind the last share, the first one's."""
     if num_shares() == 1 or length == 0:
         return arrays
@@ -255,7 +224,7 @@ def followed_by_next_share(arrays: PyTree, length: int) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), arrays, following)
 
 
-def put_together(values: Array, places: Int[Array, " values"], total: int) -> Array:
+def assemble_shares(values: Array, places: Int[Array, " values"], total: int) -> Array:
     """Values of all shares, each at its place among the total; those whose place is beyond it are left out."""
     if num_shares() == 1:
         return values

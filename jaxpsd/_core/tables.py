@@ -15,11 +15,8 @@ def text_table(columns: Columns) -> str:
     widths = [max(map(len, (title, *cells))) for title, cells in columns.items()]
 
     def line(cells: Sequence[str]) -> str:
-        first, *rest = (
-            cell.ljust(width) if k == 0 else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  ".join([first, *rest]).rstrip()
+        first, *others = zip(cells, widths, strict=True)
+        return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]).rstrip()
 
     rows = zip(*columns.values(), strict=True)
     return "\n".join([line(list(columns)), "  ".join("─" * width for width in widths), *map(line, rows)])
@@ -39,18 +36,14 @@ def html_table(columns: Columns) -> str:
     return f"<table><thead>{line(list(columns), 'th')}</thead><tbody>{body}</tbody></table>"
 
 
-def number(value: float, digits: int = 3) -> str:
+def number(value: float) -> str:
     """A number as people write it."""
-    return f"{float(value):.{digits}g}"
+    return f"{float(value):.3g}"
 
 
 def plain(value: Any) -> Any:
     """Arrays as lists of Python's numbers, and None for what is not finite, which JSON does not know."""
-    if value is None:
-        return None
     array = np.asarray(value)
     if np.issubdtype(array.dtype, np.floating):
-        is_number = np.isfinite(array)
-        array = array.astype(object)
-        array[~is_number] = None
+        array = np.where(np.isfinite(array), array, np.array(None))
     return array.tolist()

@@ -1,6 +1,7 @@
 """Names for the types that appear in more than one module."""
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any
 
 from jax.typing import ArrayLike
@@ -18,3 +19,10 @@ Target = LogDensityFn | PyTree
 Scalar = Float[Array, ""]
 Vector = Float[Array, " dim"]
 Block = Float[Array, "block dim"]
+Weights = Float[Array, " draws"] | None
+"""Weights of draws that sum to one, or None for equal ones."""
+
+
+def static(**options: Any) -> Any:
+    """A field of a pytree that belongs to its structure: programs are compiled for its value."""
+    return field(metadata={"static": True}, **options)

@@ -1,30 +1,30 @@
 """Discrepancies of the user's own making: from functions, from Stein features, or from a Stein kernel."""
 
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from functools import partial
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Self
 
 import jax
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._core.draws import Draws, Structure, one_of
-from jaxpsd._core.functions import check_function, returning_number, returning_numbers
-from jaxpsd._core.scores import NeedsFunction, working_bytes
-from jaxpsd._core.types import Block, PyTree, Scalar, Vector
-from jaxpsd._discrepancies.base import Discrepancy
-from jaxpsd._discrepancies.ksd import PairwiseDiscrepancy, SteinKernelForm
-from jaxpsd._discrepancies.plans import Form
-from jaxpsd._stein.kernels import BaseKernel, Tile
+from jaxpsd._core.data import working_bytes
+from jaxpsd._core.draws import Draws, Structure, one_position
+from jaxpsd._core.functions import check_function, returning_number, returning_numbers, trace_held
+from jaxpsd._core.tracing import Traced
+from jaxpsd._core.types import Block, PyTree, Scalar, Vector, Weights, static
+from jaxpsd._discrepancies.base import QuadraticDiscrepancy
+from jaxpsd._discrepancies.ksd import PAIRWISE_REMEDY, SteinKernelPlan
+from jaxpsd._discrepancies.plans import FeaturePlan, Plan
+from jaxpsd._stein.kernels import BaseKernel, for_all_pairs
 from jaxpsd._stein.operators import second_order
+from jaxpsd._stein.pairs import Tile
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["functions", "block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class SteinDiscrepancy(Discrepancy):
+class SteinDiscrepancy(QuadraticDiscrepancy):
     """The Stein discrepancy of the span of given functions f_1 … f_J.
 
     As for the PSD, it is sup_{‖β‖ ≤ 1} |Σ_k β_k z̄_k| = √(Σ_k z̄_k²), with z̄_k the mean of A f_k over the
@@ -50,32 +50,34 @@ class SteinDiscrepancy(Discrepancy):
     True
     """
 
-    functions: Callable[[PyTree], Any]
+    functions: Callable[[PyTree], Any] = static()
     _: KW_ONLY
-    block_size: int | None = None
+    block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
         check_function(self.functions, "functions", "one position")
         self._check_common()
 
     @property
-    def _function(self) -> Callable[..., Any]:
-        return self.functions
-
-    @property
     def _remedy(self) -> str:
         return "A function or one of its first two derivatives is not finite at a draw, or too large to be squared."
 
     def _num_features(self, draws: Draws) -> int:
-        return _size(returning_numbers(self.functions, "functions"), one_of(draws.positions))
+        return self._traced_function(draws).size
 
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
-        return _OperatedFunctions(draws.structure, self.block_size)
+    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+        return OperatedPlan(self._traced_function(draws), draws.structure, self.block_size)
+
+    def _traced_function(self, draws: Draws) -> Traced:
+        return trace_held(self.functions, returning_numbers, "functions", one_position(draws.positions))
+
+    def _with_function(self, function: Callable[..., Any]) -> Self:
+        return replace(self, functions=function)
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["features_of", "block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class FeatureDiscrepancy(Discrepancy):
+class FeatureDiscrepancy(QuadraticDiscrepancy):
     """The discrepancy √(Σ_k z̄_k²) of any features τ_k(x, s) that have mean zero under the target.
 
     For Stein operators other than Langevin's, such as those for bounded domains.
@@ -100,33 +102,35 @@ class FeatureDiscrepancy(Discrepancy):
     Array(True, dtype=bool)
     """
 
-    features_of: Callable[[PyTree, PyTree], Any]
+    features_of: Callable[[PyTree, PyTree], Any] = static()
     _: KW_ONLY
-    block_size: int | None = None
+    block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
         check_function(self.features_of, "features_of", "one position and its score")
         self._check_common()
 
     @property
-    def _function(self) -> Callable[..., Any]:
-        return self.features_of
-
-    @property
     def _remedy(self) -> str:
         return "A feature is not finite at a draw, or too large to be squared."
 
     def _num_features(self, draws: Draws) -> int:
-        one = one_of(draws.positions)
-        return _size(returning_numbers(self.features_of, "features_of"), one, one)
+        return self._traced_function(draws).size
 
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
-        return _GivenFeatures(draws.structure, self.block_size)
+    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+        return GivenFeaturesPlan(self._traced_function(draws), draws.structure, self.block_size)
+
+    def _traced_function(self, draws: Draws) -> Traced:
+        one = one_position(draws.positions)
+        return trace_held(self.features_of, returning_numbers, "features_of", one, one)
+
+    def _with_function(self, function: Callable[..., Any]) -> Self:
+        return replace(self, features_of=function)
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["stein_kernel", "block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class KernelDiscrepancy(PairwiseDiscrepancy):
+class KernelDiscrepancy(QuadraticDiscrepancy):
     """The discrepancy of any Stein kernel Δ(x, s, y, u), positive definite and with mean zero under the target.
 
     For a base kernel k(x, y) with Langevin's operator, use `KSD`.
@@ -149,35 +153,50 @@ class KernelDiscrepancy(PairwiseDiscrepancy):
     Array(True, dtype=bool)
     """
 
-    stein_kernel: Callable[[PyTree, PyTree, PyTree, PyTree], Any]
+    stein_kernel: Callable[[PyTree, PyTree, PyTree, PyTree], Any] = static()
     _: KW_ONLY
-    block_size: int | None = None
+    block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
         check_function(self.stein_kernel, "stein_kernel", "two draws and their scores, (x, s, y, u)")
         self._check_common()
 
     @property
-    def _function(self) -> Callable[..., Any]:
-        return self.stein_kernel
+    def _remedy(self) -> str:
+        return PAIRWISE_REMEDY
 
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
-        return SteinKernelForm(None, _GivenSteinKernel(draws.structure), self.block_size)
+    def _num_features(self, draws: Draws) -> None:
+        return None
+
+    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+        return SteinKernelPlan(None, _GivenSteinKernel(self._traced_function(draws), draws.structure), self.block_size)
+
+    def _traced_function(self, draws: Draws) -> Traced:
+        one = one_position(draws.positions)
+        return trace_held(self.stein_kernel, returning_number, "stein_kernel", one, one, one, one)
+
+    def _with_function(self, function: Callable[..., Any]) -> Self:
+        return replace(self, stein_kernel=function)
 
 
-# --- forms: the user's function is bound inside the compiled program only -------------------------------------
+# --- plans ------------------------------------------------------------------------------------------------
 
 
+@register_dataclass
 @dataclass(frozen=True)
-class _OwnFeatures(NeedsFunction, Form):
-    structure: Structure
-    block_size: int | None
+class GivenFeaturesPlan(FeaturePlan):
+    """Features as the user computes them, from a position and its score."""
+
+    function: Traced
+    structure: Structure = static()
+    block_size: int | None = static()
 
     transform = None
+    depends_on_scales = False
 
-    @abstractmethod
     def values(self, x: Vector, s: Vector) -> PyTree:
         """The features of one draw, in any structure."""
+        return self.function(*map(self.structure.unravel, (x, s)))
 
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         return jax.vmap(self._of_draw)(x, s)
@@ -186,43 +205,29 @@ class _OwnFeatures(NeedsFunction, Form):
         return ravel_pytree(self.values(x, s))[0].astype(x.dtype)
 
     def working_bytes(self, x: jax.ShapeDtypeStruct) -> int:
-        one = one_of(x)
+        one = one_position(x)
         return working_bytes(jax.make_jaxpr(self._of_draw)(one, one))
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure", "block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class _OperatedFunctions(_OwnFeatures):
-    """Features by the Stein operator."""
+class OperatedPlan(GivenFeaturesPlan):
+    """Features by the Stein operator, from functions of a position."""
 
     def values(self, x: Vector, s: Vector) -> PyTree:
-        functions = returning_numbers(self.function, "functions")
-        return second_order(lambda flat: functions(self.structure.unravel(flat)), x, s)
+        return second_order(lambda flat: self.function(self.structure.unravel(flat)), x, s)
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure", "block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class _GivenFeatures(_OwnFeatures):
-    """Features as the user computes them."""
-
-    def values(self, x: Vector, s: Vector) -> PyTree:
-        return returning_numbers(self.function, "features_of")(*map(self.structure.unravel, (x, s)))
-
-
-@partial(register_dataclass, data_fields=[], meta_fields=["structure"])
-@dataclass(frozen=True)
-class _GivenSteinKernel(NeedsFunction, BaseKernel):
+class _GivenSteinKernel(BaseKernel):
     """A Stein kernel as the user computes it."""
 
-    structure: Structure
+    function: Traced
+    structure: Structure = static()
 
     def stein(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
-        return jax.vmap(lambda x, s: jax.vmap(lambda y, u: self._of_pair(x, s, y, u))(y, u))(x, s)
+        return for_all_pairs(self._of_pair, (x, s), (y, u))
 
     def _of_pair(self, *draws: Vector) -> Scalar:
-        value = returning_number(self.function, "stein_kernel")(*map(self.structure.unravel, draws))
-        return value.astype(draws[0].dtype)
-
-
-def _size(function: Callable[..., Any], *arguments: PyTree) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(function, *arguments)))
+        return self.function(*map(self.structure.unravel, draws)).astype(draws[0].dtype)

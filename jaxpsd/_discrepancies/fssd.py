@@ -29,14 +29,17 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     check_samples,
 )
+from jaxpsd._core.data import Data
+from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import Scorer, check_finite_draws, run, scores_of
-from jaxpsd._core.sharding import beside
-from jaxpsd._core.types import Block, PyTree, Scalar, Target
-from jaxpsd._discrepancies.base import Discrepancy, check_input
-from jaxpsd._discrepancies.plans import Form, all_scored, in_coordinates_of
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import check_input
+from jaxpsd._core.sharding import move_to_devices_of
+from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
+from jaxpsd._discrepancies.base import QuadraticDiscrepancy
+from jaxpsd._discrepancies.plans import FeaturePlan
 from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, check_transform, in_coordinates, resolve
-from jaxpsd._stein.pairs import checked_length, checked_median_distance
+from jaxpsd._stein.pairs import check_length, median_distance
 
 # Bounds of the search: log σ², with σ in median distances, and how many standard deviations beyond the draws'
 # range a location may lie.
@@ -47,9 +50,9 @@ _BEYOND = 10
 _JITTER = 1e-6
 
 
-@partial(register_dataclass, data_fields=["locations", "bandwidth", "transform"], meta_fields=["block_size"])
+@register_dataclass
 @dataclass(frozen=True, eq=False)
-class FSSD(Discrepancy):
+class FSSD(QuadraticDiscrepancy):
     """The finite-set Stein discrepancy, linear in the number of draws.
 
     With the Gaussian kernel k and τ(x) = vec[s k(x, v_j) + ∇ₓk(x, v_j)] / √(dJ) it is ‖τ̄‖. `FSSD.random` draws
@@ -90,7 +93,7 @@ class FSSD(Discrepancy):
     bandwidth: ArrayLike
     _: KW_ONLY
     transform: Transform | str = None
-    block_size: int | None = None
+    block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
         if isinstance(self.locations, list | tuple):
@@ -134,10 +137,10 @@ class FSSD(Discrepancy):
         affine = resolve(check_transform(transform), draws, None)
         if isinstance(bandwidth, str):
             check_choice(bandwidth, ("median",), "bandwidth")
-            bandwidth = checked_median_distance(draws, affine)
+            bandwidth = median_distance(draws, affine)
         x = in_coordinates(ravel(draws.positions), affine)
         return cls(
-            _gaussian_locations(beside(x, rng_key), x, num_locations),
+            _gaussian_locations(move_to_devices_of(x, rng_key), x, num_locations),
             bandwidth,
             transform=affine,
             block_size=block_size,
@@ -198,7 +201,8 @@ class FSSD(Discrepancy):
             check_positive(value, name)
         if not isinstance(train_fraction, float | np.floating) or not 0 < train_fraction < 1:
             raise ValueError(f"`train_fraction` must be a float between 0 and 1; got {train_fraction!r}.")
-        target, draws, _ = check_input(target, samples, None, chains)
+        given = check_input(target, samples, None, chains)
+        draws = given.draws
         per_chain = draws.num_draws // draws.num_chains
         cut = ceil(train_fraction * per_chain)
         if cut * draws.num_chains < 3 or per_chain - cut < 1 or (per_chain - cut) * draws.num_chains < 2:
@@ -206,19 +210,20 @@ class FSSD(Discrepancy):
                 f"Choosing by a share of {train_fraction:g} leaves {cut} of {per_chain} draws of each chain to choose "
                 "by and the rest to test on; it takes at least three and two in all. Draw more."
             )
-        scores = scores_of(target, draws)
-        check_finite_draws(draws, scores)
-        scored = Draws(scores, draws.num_chains)
+        given = given.with_scores()
+        given.check_finite()
+        scored = Draws(given.target, draws.num_chains)
         training = draws.between(0, cut)
         affine = resolve(check_transform(transform), training, None)
-        distance = checked_median_distance(training, affine)
+        distance = median_distance(training, affine)
         x, s = _moved(training, scored.between(0, cut), affine)
         scale = x.std(axis=0, keepdims=True)
         scale = jnp.where(scale > 0, scale, 1)
         problem = _Problem(x, s, x.mean(axis=0, keepdims=True), scale, distance, learning_rate, regularization)
-        locations, sigma = _search(beside(x, rng_key), problem, num_locations, num_steps, show=progress)
+        locations, sigma = _search(move_to_devices_of(x, rng_key), problem, num_locations, num_steps, show=progress)
         fssd = cls(locations, sigma, transform=affine, block_size=block_size)
         held_out = (part.between(cut, per_chain).like(samples) for part in (scored, draws))
+        warn_of(given.doubts)
         return OptimizedFSSD(fssd, *held_out)
 
     def power_criterion(
@@ -231,9 +236,9 @@ class FSSD(Discrepancy):
     ) -> Scalar:
         """U / √(σ² + γ), which the power of a test grows with; γ is the regularisation. Parameters as in a call."""
         check_positive(regularization, "regularization")
-        target, draws, _, form = self._prepare(target, samples, None, chains)
-        result = run(_criterion_kernel, target, draws, form, regularization)
-        return self._finite(result, target, draws, "The power criterion")
+        given = check_input(target, samples, None, chains)
+        result = run(_criterion_of_draws, given, self._plan(given.draws, None), regularization, result="gathered")
+        return self._returned(result, given, "The power criterion")
 
     @property
     def _remedy(self) -> str:
@@ -245,15 +250,15 @@ class FSSD(Discrepancy):
     def _num_features(self, draws: Draws) -> int:
         return len(self.locations) * draws.dim
 
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "_Locations":
+    def _plan(self, draws: Draws, weights: Weights) -> "LocationsPlan":
         locations = check_locations(self.locations, draws)
         transform = resolve(check_transform(self.transform), draws, weights)
-        bandwidth = checked_length(self.bandwidth, "bandwidth", draws.dtype)
-        return _Locations(transform, locations, bandwidth, self.block_size)
+        bandwidth = check_length(self.bandwidth, "bandwidth", draws.dtype)
+        return LocationsPlan(transform, locations, bandwidth, self.block_size)
 
-    def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
+    def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         check_streamable(self.transform)
-        return super()._stream_form(draws, num_replicates)
+        return super()._stream_plan(draws, num_replicates)
 
 
 class OptimizedFSSD(NamedTuple):
@@ -272,19 +277,15 @@ class OptimizedFSSD(NamedTuple):
     samples: PyTree
 
 
-@partial(register_dataclass, data_fields=["transform", "locations", "bandwidth"], meta_fields=["block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class _Locations(Form):
+class LocationsPlan(FeaturePlan):
     """Stein features at test locations."""
 
     transform: Affine | None
     locations: Float[Array, "locations dim"]
     bandwidth: Scalar
-    block_size: int | None
-
-    @property
-    def depends_on_scales(self) -> bool:
-        return True
+    block_size: int | None = static()
 
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         return _features(x, s, self.locations, self.bandwidth)
@@ -307,9 +308,8 @@ def _criterion(tau: Float[Array, "draws features"], regularization: ArrayLike) -
     return u / jnp.sqrt(jnp.maximum(variance, 0) + regularization)
 
 
-def _criterion_kernel(scorer: Scorer, arrays: PyTree, form: _Locations, regularization: ArrayLike) -> Scalar:
-    x, s = all_scored(in_coordinates_of(form, scorer), arrays)
-    return _criterion(form.features(x, s), regularization)
+def _criterion_of_draws(data: Data, plan: LocationsPlan, regularization: ArrayLike) -> Scalar:
+    return _criterion(plan.features(*plan.prepare(data).scored().rows), regularization)
 
 
 # --- choosing locations -----------------------------------------------------------------------------------

@@ -1,40 +1,77 @@
-"""Kernel Stein discrepancies (paper, section 2.2): sums of a Stein kernel over all pairs of draws."""
+"""Kernel Stein discrepancies (paper, section 2.2): sums of a Stein kernel over all pairs of draws, or over some.
+
+The linear-time statistic is the mean over successive pairs of Liu, Lee and Jordan (2016).
+"""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
 from typing import Any, Self
 
+import jax
+import jax.numpy as jnp
 from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._core.draws import Draws
-from jaxpsd._core.types import Block
-from jaxpsd._discrepancies.base import Discrepancy
-from jaxpsd._discrepancies.plans import Form, score_features, tile_side
+from jaxpsd._core.blocks import block_length, corresponding, sum_draws, sum_over_blocks, weighted
+from jaxpsd._core.data import Data
+from jaxpsd._core.draws import Draws, join_draws, split_draws
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given, check_input
+from jaxpsd._core.tracing import Traced
+from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
+from jaxpsd._discrepancies.base import Discrepancy, QuadraticDiscrepancy
+from jaxpsd._discrepancies.plans import PairPlan, safe_root, tile_side
 from jaxpsd._stein.coordinates import Affine, Transform, check_transform, resolve
 from jaxpsd._stein.kernels import IMQ, BaseKernel, Gaussian, UserKernel
 from jaxpsd._stein.pairs import Tile
 
+PAIRWISE_REMEDY = (
+    "The kernel or its derivatives are not finite for a pair of draws, or too large to be squared: use "
+    "`transform='standardize'`, or float64 (`jax.config.update('jax_enable_x64', True)`). A kernel must be "
+    "positive definite, and twice differentiable also where x = y."
+)
 
-class PairwiseDiscrepancy(Discrepancy):
-    """What discrepancies share that have a Stein kernel and no features."""
+
+class _OfKernel(Discrepancy):
+    """What the discrepancies of a base kernel share."""
+
+    kernel: Any
+    transform: Transform | str
+    block_size: int | None
+
+    def __post_init__(self) -> None:
+        kernel = self.kernel
+        if isinstance(kernel, type):
+            raise TypeError(f"`kernel` must be a kernel, not its class: {kernel.__name__}().")
+        # What is not a function either is left to JAX, which puts all kinds of things in the place of a pytree's parts.
+        if callable(kernel) and not isinstance(kernel, BaseKernel):
+            object.__setattr__(self, "kernel", UserKernel(kernel))
+        self._check_common()
+
+    def _plan(self, draws: Draws, weights: Weights) -> "SteinKernelPlan":
+        if not isinstance(self.kernel, BaseKernel):
+            raise TypeError(f"`kernel` must be IMQ(), another kernel or a function k(x, y); got {self.kernel!r:.100}.")
+        transform = resolve(check_transform(self.transform), draws, weights)
+        return SteinKernelPlan(transform, self.kernel.fitted_to(draws, weights, transform), self.block_size)
 
     def _num_features(self, draws: Draws) -> None:
         return None
 
+    def _traced_function(self, draws: Draws) -> Traced | None:
+        return self.kernel.traced(draws) if isinstance(self.kernel, UserKernel) else None
+
+    def _with_function(self, function: Callable[..., Any]) -> Self:
+        return replace(self, kernel=UserKernel(function))  # pyright: ignore[reportArgumentType]
+
     @property
     def _remedy(self) -> str:
-        return (
-            "The kernel or its derivatives are not finite for a pair of draws, or too large to be squared: use "
-            "`transform='standardize'`, or float64 (`jax.config.update('jax_enable_x64', True)`). A kernel must be "
-            "positive definite, and twice differentiable also where x = y."
-        )
+        return PAIRWISE_REMEDY
 
 
-@partial(register_dataclass, data_fields=["kernel", "transform"], meta_fields=["block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class KSD(PairwiseDiscrepancy):
+class KSD(_OfKernel, QuadraticDiscrepancy):
     """The kernel Stein discrepancy of a base kernel k.
 
     Its square is the mean of k₀(x, y) = ∇ₓ·∇ᵧk + ∇ₓk·u + ∇ᵧk·s + k s·u over all pairs of draws, with s and u the
@@ -71,54 +108,84 @@ class KSD(PairwiseDiscrepancy):
     kernel: Any = field(default_factory=IMQ)
     _: KW_ONLY
     transform: Transform | str = None
-    block_size: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kernel", as_kernel(self.kernel))
-        self._check_common()
-
-    @property
-    def _function(self) -> Callable[..., Any] | None:
-        return self.kernel.function if isinstance(self.kernel, UserKernel) else None
+    block_size: int | None = static(default=None)
 
     @property
     def _chooses_by_all_draws(self) -> bool:
         return isinstance(self.kernel, Gaussian) and isinstance(self.kernel.bandwidth, str)
 
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "SteinKernelForm":
-        if not isinstance(self.kernel, BaseKernel):
-            raise TypeError(f"`kernel` must be IMQ(), another kernel or a function k(x, y); got {self.kernel!r}.")
-        transform = resolve(check_transform(self.transform), draws, weights)
-        return SteinKernelForm(transform, self.kernel.settled(draws, weights, transform), self.block_size)
 
-
-def as_kernel(kernel: Any) -> Any:
-    """A base kernel, or a function wrapped as one."""
-    if isinstance(kernel, type):
-        raise TypeError(f"`kernel` must be a kernel, not its class: {kernel.__name__}().")
-    # What is not a function either is left to JAX, which puts all kinds of things in the place of a pytree's parts.
-    return UserKernel(kernel) if callable(kernel) and not isinstance(kernel, BaseKernel) else kernel
-
-
-@partial(register_dataclass, data_fields=["transform", "base"], meta_fields=["block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class SteinKernelForm(Form):
-    """The Stein kernel of a settled base kernel, summed over tiles of pairs."""
+class LinearKSD(_OfKernel):
+    """The mean of k₀(x₁, x₂), k₀(x₃, x₄), …: linear in the number of draws, and noisier than the `KSD`.
+
+    The terms are independent if the draws are, so that their mean is tested by its standard error (a z-test). On
+    dependent draws that test is refused.
+
+    kernel, transform, block_size
+        As for `KSD`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = 1.5 * jax.random.normal(jax.random.key(0), (10_000, 2))
+    >>> result = jaxpsd.gof_test(jax.random.key(1), jaxpsd.LinearKSD(), logdensity, samples)
+    >>> bool(result.reject), result.method
+    (True, 'asymptotic')
+    """
+
+    kernel: Any = field(default_factory=IMQ)
+    _: KW_ONLY
+    transform: Transform | str = None
+    block_size: int | None = static(default=None)
+
+    @property
+    def _chooses_by_all_draws(self) -> bool:
+        return True
+
+    def __call__(
+        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
+    ) -> Scalar:
+        """Root of the mean over successive pairs; zero where that is negative, as it may be. Equal weights only."""
+        given = check_input(target, samples, weights, chains)
+        return self._returned(self._value(given), given, "The statistic")
+
+    def v_statistic(
+        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
+    ) -> Scalar:
+        """There is none: no draw is paired with itself."""
+        raise ValueError("LinearKSD has no V-statistic: no draw is paired with itself. Use `u_statistic`, or KSD.")
+
+    def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
+        """Squared discrepancy without bias, the mean over successive pairs. Parameters as in a call."""
+        given = check_input(target, samples, None, chains)
+        return self._returned(self._mean_and_error(given)[0], given, "The statistic")
+
+    def _value(self, given: Given) -> Scalar:
+        return safe_root(self._mean_and_error(given)[0])
+
+    def _mean_and_error(self, given: Given) -> tuple[Scalar, Scalar]:
+        """The mean over successive pairs, and its standard error."""
+        if given.weights is not None:
+            raise ValueError("LinearKSD has no weights; use KSD.")
+        if given.draws.num_draws < 2:
+            raise ValueError("LinearKSD is a mean over pairs of draws; got a single draw.")
+        return run(_mean_over_pairs, given, self._plan(given.draws, None), result="gathered")
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class SteinKernelPlan(PairPlan):
+    """The Stein kernel of a base kernel that is fitted to the draws."""
 
     transform: Affine | None
     base: BaseKernel
-    block_size: int | None
-
-    @property
-    def is_pairwise(self) -> bool:
-        return True
-
-    @property
-    def depends_on_scales(self) -> bool:
-        return True
-
-    def bound_to(self, function: Callable[..., Any]) -> Self:
-        return replace(self, base=self.base.bound_to(function))
+    block_size: int | None = static()
 
     def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
         return self.base.stein(x, s, y, u)
@@ -126,8 +193,22 @@ class SteinKernelForm(Form):
     def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
         return self.base.stein_diagonal(x, s)
 
-    def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        return score_features(s)
-
     def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
         return tile_side(num_draws, dim, itemsize, matrices=10, given=self.block_size)
+
+
+def _mean_over_pairs(data: Data, plan: SteinKernelPlan) -> tuple[Scalar, Scalar]:
+    """Mean of Δ(x₁, x₂), Δ(x₃, x₄), …, a last draw without a partner left out; and its standard error."""
+    scorer, count = plan.prepare(data).scorer(), data.num_draws // 2
+    pairs = split_draws(jax.tree.map(lambda leaf: leaf[: 2 * count], data.rows), count)
+
+    def on_block(block: PyTree, fresh: Weights) -> tuple[tuple[Array, Array], None]:
+        x, s = scorer(join_draws(block))
+        terms = corresponding(plan.kernel, x[::2], s[::2], x[1::2], s[1::2])
+        return (sum_draws(weighted(terms, fresh)), sum_draws(weighted(terms**2, fresh))), None
+
+    length = block_length(count, 32 * data.x.shape[1] * data.x.dtype.itemsize, given=plan.block_size)
+    (total, squares), _ = sum_over_blocks(on_block, pairs, None, length)
+    mean = total / count
+    variance = jnp.maximum(squares - count * mean**2, 0) / max(count - 1, 1)
+    return mean, jnp.sqrt(variance / count)

@@ -1,14 +1,16 @@
-"""How a discrepancy computes, once it has settled on how: from Stein features, or from a Stein kernel.
+"""What a discrepancy computes with, once the draws are known: a plan, from Stein features or from a Stein kernel.
 
 The square of a discrepancy is V = Σ_ij w_i w_j Δ(x_i, x_j), with a Stein kernel Δ and weights w_i = 1/n unless given.
-Where Δ(x, y) = τ(x)ᵀτ(y) with Stein features τ, it is also the squared norm of their mean. A `Form` offers the one or
-the other, and here is how V and its diagonal come from either.
+Where Δ(x, y) = τ(x)ᵀτ(y) with Stein features τ, it is also the squared norm of their mean. A `FeaturePlan` has
+features, and is summed over draws; a `PairPlan` has a kernel alone, and is summed over pairs. Both are pytrees, which
+programs are given beside the data.
 """
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
-from typing import Any, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,24 +20,21 @@ from jaxpsd._core.blocks import (
     WORKING_SET,
     Side,
     block_length,
-    corresponding,
     einsum,
     map_over_blocks,
-    num_draws,
     sum_draws,
     sum_over_blocks,
     sum_over_tile_pairs,
     weighted,
 )
-from jaxpsd._core.draws import apart, joined
-from jaxpsd._core.scores import Scorer
-from jaxpsd._core.sharding import gathered, sum_of_shares
-from jaxpsd._core.types import Block, PyTree, Scalar
+from jaxpsd._core.data import Data
+from jaxpsd._core.sharding import gather_shares, sum_of_shares
+from jaxpsd._core.types import Block, PyTree, Scalar, Weights
 from jaxpsd._stein.coordinates import Affine
 
-# Of how many draws the share of Σ‖τ‖² is watched; it is an alarm, not a result: of more draws than
-# `_DRAWS_WATCHED`, an even selection is looked at.
-FEW, _DRAWS_WATCHED = 5, 2**16
+# Of how many draws the share of Σ‖τ‖² is looked at; it is an alarm, not a result: of more draws than
+# `_DRAWS_LOOKED_AT`, an even selection.
+FEW, _DRAWS_LOOKED_AT = 5, 2**16
 
 # A sum over pairs that is below zero by more than this share of its diagonal is not so by rounding.
 _NOT_ROUNDING = 1e-3
@@ -57,189 +56,193 @@ class PairSums(NamedTuple):
     few_share: Scalar
 
 
-class Form(ABC):
-    """How a discrepancy computes, once the draws are known; a pytree.
+class Plan(ABC):
+    """How a discrepancy computes.
 
     transform
         The coordinates to compute in, or None for those of the draws.
     block_size
         How many draws to work on at a time, where the user has chosen it.
+    depends_on_scales
+        Whether a coordinate with a larger scale counts for more.
     """
 
     transform: Affine | None
     block_size: int | None
+    depends_on_scales: ClassVar[bool] = True
 
-    def pair_sums(
-        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
-    ) -> PairSums:
-        """Sums over all pairs of draws, for weights that sum to one; the diagonal only on request."""
-        sums = tile_pair_sums if self.is_pairwise else feature_pair_sums
-        return sums(self, scorer, arrays, weights, diagonal=diagonal)
-
-    def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        """Stein features of a block of draws, where there are some."""
-        raise NotImplementedError(f"{type(self).__name__} has a Stein kernel but no features.")
-
-    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
-        """Stein kernel between two blocks of draws, with scores s and u."""
-        return einsum("ik,jk->ij", self.features(x, s), self.features(y, u))
-
-    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
-        """Δ(x, x) = ‖τ(x)‖² of each draw of a block."""
-        return (self.features(x, s) ** 2).sum(axis=1)
-
-    def squared_norm(self, z: Float[Array, "features columns"]) -> Float[Array, " columns"]:
-        """The squared discrepancy, from the mean features of each column."""
-        return (z**2).sum(axis=0)
-
-    def up_to(self, order: int, dim: int) -> "Form":
-        """The same discrepancy with the features of degrees 1 … `order` only, which come first."""
-        raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
-
-    def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        """The features that are looked at to see how dependent draws are: those of low degree where there are many.
-
-        High degrees decorrelate fast, and are the wrong ones to go by.
-        """
-        return self.features(x, s)
-
-    def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
-        """‖τ(x)‖² of each draw, or what is cheaper and grows alike."""
-        return self.diagonal(x, s)
+    def prepare(self, data: Data) -> Data:
+        """The data in the coordinates of the plan."""
+        return replace(data, transform=self.transform, shows_positions=self.ignores_positions)
 
     @property
-    def is_pairwise(self) -> bool:
-        """Whether replicates should be summed over pairs of draws, and not over features."""
-        return False
-
-    @property
-    def is_quadratic(self) -> bool:
-        """Whether the squared norm is a sum of squares, so that it is a sum over pairs of draws too."""
+    def ignores_positions(self) -> bool:
+        """Whether features may be finite although a position is not."""
         return True
-
-    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
-        """Whether replicates up to this order are cheaper from features, although those of all are not."""
-        return False
-
-    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
-        """Draws on each side of a tile of pairs."""
-        raise NotImplementedError(f"{type(self).__name__} does not sum over pairs.")
-
-    @property
-    def depends_on_scales(self) -> bool:
-        """Whether a coordinate with a larger scale counts for more."""
-        return False
 
     @property
     def highest_degree(self) -> int | None:
         """Of the features, where they have degrees."""
         return None
 
-    @property
-    def has_closed_form(self) -> bool:
-        """Whether the kernel does without the features."""
-        return self.is_pairwise
+    @abstractmethod
+    def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
+        """Sums over all pairs of draws of prepared data; the diagonal only on request."""
+
+    @abstractmethod
+    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
+        """Stein kernel between two blocks of draws, with scores s and u."""
+
+    @abstractmethod
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        """Δ(x, x) = ‖τ(x)‖² of each draw of a block."""
+
+    def gram(self, x: Block, s: Block) -> Float[Array, "draws draws"]:
+        """Δ(x_i, x_j) of all pairs of draws."""
+        length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
+        return map_over_blocks(lambda rows: self.kernel(*rows, x, s), (x, s), length)
+
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
+        """The functions of draws that are looked at to see how dependent those are: scores and their squares."""
+        return jnp.concatenate([s, s**2], axis=1)
+
+    def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
+        """‖τ(x)‖² of each draw, or what is cheaper and grows alike."""
+        return self.diagonal(x, s)
+
+    def extremes(self, x: Block, s: Block, weights: Weights, num_draws: int) -> tuple[Scalar, Float[Array, " few"]]:
+        """About Σ‖τ‖² over a block, and its largest terms, from an even selection where draws are many."""
+        stride = ceil(num_draws / _DRAWS_LOOKED_AT)
+        seen = None if weights is None else weights[::stride]
+        # They are looked at, not differentiated through.
+        extremeness = jax.lax.stop_gradient(weighted(self.extremeness(x[::stride], s[::stride]), seen))
+        return extremeness.sum(), _largest(extremeness)
+
+
+def _largest(values: Float[Array, " draws"]) -> Float[Array, " few"]:
+    return jax.lax.top_k(values, min(FEW, len(values)))[0]
+
+
+def share_of_few(largest: Float[Array, "..."], total: Scalar) -> Scalar:
+    """Share of the total that the largest terms of all blocks have."""
+    largest = _largest(gather_shares(_largest(largest.ravel())).ravel())
+    return jnp.where(total > 0, largest.sum() / jnp.where(total > 0, total, 1), 0)
+
+
+class FeaturePlan(Plan):
+    """A plan with Stein features τ(x), few enough to be summed over draws."""
+
+    @abstractmethod
+    def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
+        """Stein features of a block of draws."""
+
+    def squared_norm(self, z: Float[Array, "features columns"]) -> Float[Array, " columns"]:
+        """The squared discrepancy, from the mean features of each column."""
+        return (z**2).sum(axis=0)
 
     @property
-    def may_ignore_positions(self) -> bool:
-        """Whether features may be finite although a position is not."""
+    def is_quadratic(self) -> bool:
+        """Whether the squared norm is a sum of squares, so that it is a sum over pairs of draws too."""
         return True
+
+    def up_to(self, order: int, dim: int) -> Self:
+        """The same discrepancy with the features of degrees 1 … `order` only, which come first."""
+        raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
+
+    def num_features(self, dim: int) -> int:
+        """How many features a draw has."""
+        one = jax.ShapeDtypeStruct((1, dim), jnp.float32)
+        return jax.eval_shape(self.features, one, one).shape[1]
 
     def working_bytes(self, x: jax.ShapeDtypeStruct) -> int:
         """Memory that the features of one draw take while they are computed."""
         tau = jax.eval_shape(self.features, x, x)
         return 4 * tau.shape[1] * tau.dtype.itemsize
 
-    def bound_to(self, function: Callable[..., Any]) -> Self:
-        """The form with the user's function that it needs, inside the compiled program."""
-        raise NotImplementedError(f"{type(self).__name__} needs no function.")
+    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
+        return einsum("ik,jk->ij", self.features(x, s), self.features(y, u))
+
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        return (self.features(x, s) ** 2).sum(axis=1)
+
+    def gram(self, x: Block, s: Block) -> Float[Array, "draws draws"]:
+        length = block_length(len(x), self.working_bytes(jax.ShapeDtypeStruct(x.shape, x.dtype)))
+        tau = map_over_blocks(lambda block: self.features(*block), (x, s), length)
+        return einsum("ik,jk->ij", tau, tau)
+
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
+        return self.features(x, s)
+
+    def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
+        def linear(x: Block, s: Block, weights: Weights) -> Array:
+            return sum_draws(weighted(self.features(x, s), weights))
+
+        length = block_length(len(data.x), self.working_bytes(data.x), given=self.block_size)
+        return self.sums_of_means(data, linear, lambda z: z, length=length, diagonal=diagonal)
+
+    def sums_of_means(
+        self,
+        data: Data,
+        linear: Callable[[Block, Block, Weights], PyTree],
+        features_of: Callable[[PyTree], Float[Array, " features"]],
+        *,
+        length: int,
+        diagonal: bool,
+    ) -> PairSums:
+        """Pair sums in one pass over the draws: V = ‖z̄‖² with the mean features z̄ = `features_of(mean)`.
+
+        `linear(x, s, weights)` is the sum over a block of what the mean is taken of.
+        """
+        n, scorer = data.num_draws, data.scorer()
+
+        def on_block(rows: PyTree, weights: Weights) -> tuple[PyTree, Array]:
+            x, s = scorer(rows)
+            delta = sum_draws(weighted(self.diagonal(x, s), weights)) if diagonal else jnp.zeros((), x.dtype)
+            extremeness, largest = self.extremes(x, s, weights, n)
+            return (linear(x, s, weights), delta, extremeness), largest
+
+        (mean, delta, extremeness), largest = sum_over_blocks(on_block, data.rows, data.weights, length)
+        if data.weights is None:
+            mean, delta = jax.tree.map(lambda leaf: leaf / n, (mean, delta))
+        v = self.squared_norm(features_of(mean)[:, None])[0]
+        return PairSums(v, delta, share_of_few(largest, extremeness))
 
 
-def in_coordinates_of(form: Form, scorer: Scorer) -> Scorer:
-    """Score in the coordinates in which the discrepancy is computed."""
-    mapping = form.transform.mapping() if form.transform is not None else None
+class PairPlan(Plan):
+    """A plan with a Stein kernel, summed over tiles of pairs of draws."""
 
-    def moved(block: PyTree) -> tuple[Block, Block]:
-        x, s = scorer(block)
-        if mapping is not None:
-            x, s = mapping(x, s)
-        # A position that is not finite shall show, in the score if nowhere else.
-        return x, s + 0 * x if form.may_ignore_positions else s
+    @abstractmethod
+    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
+        """Draws on each side of a tile of pairs."""
 
-    return moved
+    def up_to(self, order: int, dim: int) -> Self:
+        """The same discrepancy with features of degrees 1 … `order` only."""
+        raise NotImplementedError(f"{type(self).__name__} has no degrees.")
 
+    def features_up_to(self, order: int, dim: int) -> FeaturePlan:
+        """The plan that has the features of degrees 1 … `order` themselves."""
+        raise NotImplementedError(f"{type(self).__name__} has a Stein kernel but no features.")
 
-# --- pieces from which forms are made ---------------------------------------------------------------------
+    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
+        """Whether replicates up to this order are cheaper from features, although those of all are not."""
+        return False
 
+    def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
+        data = data.scored()
+        x, s = data.rows
+        w = equal_weights(data) if data.weights is None else data.weights
+        tile = self.tile_length(len(x), x.shape[1], x.dtype.itemsize)
 
-def pair_sums(
-    linear: Callable[[Block, Block, Float[Array, " block"] | None], PyTree],
-    norm: Callable[[PyTree], Scalar],
-    form: Form,
-    scorer: Scorer,
-    arrays: PyTree,
-    weights: Float[Array, " draws"] | None,
-    *,
-    length: int,
-    diagonal: bool,
-) -> PairSums:
-    """Pair sums in one pass over the draws, where V is a function of a mean.
+        def tile_sum(left: Side, right: Side) -> Scalar:
+            return einsum("i,ij,j->", left.weights, self.kernel(*left.arrays, *right.arrays), right.weights)
 
-    `linear(x, s, weights)` is the sum over a block whose mean over all draws gives V = `norm(mean)`.
-    """
-    n = num_draws(arrays)
-
-    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
-        x, s = scorer(block)
-        delta = sum_draws(weighted(form.diagonal(x, s), block_weights)) if diagonal else jnp.zeros((), x.dtype)
-        extremeness, largest = extremes(form, x, s, block_weights, n)
-        return (linear(x, s, block_weights), delta, extremeness), largest
-
-    (summed, delta, extremeness), largest = sum_over_blocks(on_block, arrays, weights, length)
-    if weights is None:
-        summed, delta = jax.tree.map(lambda leaf: leaf / n, (summed, delta))
-    return PairSums(norm(summed), delta, share_of_few(largest, extremeness))
-
-
-def feature_pair_sums(
-    form: Form, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
-) -> PairSums:
-    """Pair sums from explicit features, a block at a time, where those are few."""
-    x, _ = jax.eval_shape(scorer, arrays)
-
-    def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
-        return sum_draws(weighted(form.features(x, s), block_weights))
-
-    def norm(z: Float[Array, " features"]) -> Scalar:
-        return form.squared_norm(z[:, None])[0]
-
-    length = block_length(len(x), form.working_bytes(x), given=form.block_size)
-    return pair_sums(linear, norm, form, scorer, arrays, weights, length=length, diagonal=diagonal)
-
-
-def score_features(s: Block) -> Float[Array, "block features"]:
-    """Scores and their squares: functions of the draws that tell how dependent those are, where features would not."""
-    return jnp.concatenate([s, s**2], axis=1)
-
-
-def tile_pair_sums(
-    form: Form, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
-) -> PairSums:
-    """Pair sums from the Stein kernel, a tile of pairs at a time."""
-    x, s = all_scored(scorer, arrays)
-    n, w = num_draws(x), equal_weights(x) if weights is None else weights
-    tile = form.tile_length(len(x), x.shape[1], x.dtype.itemsize)
-
-    def tile_sum(left: Side, right: Side) -> Scalar:
-        return einsum("i,ij,j->", left.weights, form.kernel(*left.arrays, *right.arrays), right.weights)
-
-    total = sum_over_tile_pairs(tile_sum, (x, s), w, tile)
-    delta = jnp.zeros((), x.dtype)
-    if diagonal:
-        delta = sum_of_shares(sum_draws(w * map_over_blocks(lambda block: form.diagonal(*block), (x, s), tile)))
-    extremeness, largest = extremes(form, x, s, w, n)
-    extremeness = sum_of_shares(extremeness)
-    return PairSums(not_negative(total, extremeness), delta, share_of_few(largest, extremeness))
+        total = sum_over_tile_pairs(tile_sum, (x, s), w, tile)
+        delta = jnp.zeros((), x.dtype)
+        if diagonal:
+            delta = sum_of_shares(sum_draws(w * map_over_blocks(lambda block: self.diagonal(*block), (x, s), tile)))
+        extremeness, largest = self.extremes(x, s, w, data.num_draws)
+        extremeness = sum_of_shares(extremeness)
+        return PairSums(not_negative(total, extremeness), delta, share_of_few(largest, extremeness))
 
 
 def not_negative(total: Float[Array, "..."], diagonal: Scalar) -> Float[Array, "..."]:
@@ -256,28 +259,9 @@ def safe_root(v: Scalar) -> Scalar:
     return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, v)))
 
 
-def equal_weights(x: Block) -> Float[Array, " draws"]:
+def equal_weights(data: Data) -> Float[Array, " draws"]:
     """1/n for every draw."""
-    return jnp.full(len(x), 1 / num_draws(x), x.dtype)
-
-
-def mean_over_pairs(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Scalar]:
-    """Mean of Δ(x₁, x₂), Δ(x₃, x₄), …, a last draw without a partner left out; and its standard error."""
-    scorer = in_coordinates_of(form, scorer)
-    count = num_draws(arrays) // 2
-    paired = apart(jax.tree.map(lambda leaf: leaf[: 2 * count], arrays), count)
-
-    def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[tuple[Array, Array], None]:
-        x, s = scorer(joined(block))
-        terms = corresponding(form.kernel, x[::2], s[::2], x[1::2], s[1::2])
-        return (sum_draws(weighted(terms, fresh)), sum_draws(weighted(terms**2, fresh))), None
-
-    x, _ = jax.eval_shape(scorer, arrays)
-    length = block_length(count, 32 * x.shape[1] * x.dtype.itemsize, given=form.block_size)
-    (total, squares), _ = sum_over_blocks(on_block, paired, None, length)
-    mean = total / count
-    variance = jnp.maximum(squares - count * mean**2, 0) / max(count - 1, 1)
-    return mean, jnp.sqrt(variance / count)
+    return jnp.full(len(data.x), 1 / data.num_draws, data.x.dtype)
 
 
 def tile_side(num_draws: int, dim: int, itemsize: int, *, matrices: int, given: int | None) -> int:
@@ -288,40 +272,3 @@ def tile_side(num_draws: int, dim: int, itemsize: int, *, matrices: int, given: 
         max(1, WORKING_SET // (12 * dim * itemsize)),
     )
     return block_length(num_draws, 1, longest, given=given)
-
-
-def extremes(
-    form: Form, x: Block, s: Block, weights: Float[Array, " block"] | None, num_draws: int
-) -> tuple[Scalar, Float[Array, " few"]]:
-    """About Σ‖τ‖² over a block, and its largest terms, from an even selection where draws are many."""
-    stride = ceil(num_draws / _DRAWS_WATCHED)
-    seen = None if weights is None else weights[::stride]
-    # They are looked at, not differentiated through.
-    extremeness = jax.lax.stop_gradient(weighted(form.extremeness(x[::stride], s[::stride]), seen))
-    return extremeness.sum(), _largest(extremeness)
-
-
-def _largest(values: Float[Array, " draws"]) -> Float[Array, " few"]:
-    return jax.lax.top_k(values, min(FEW, len(values)))[0]
-
-
-def share_of_few(largest: Float[Array, "..."], total: Scalar) -> Scalar:
-    """Share of the total that the largest terms of all blocks have."""
-    largest = _largest(gathered(_largest(largest.ravel())).ravel())
-    return jnp.where(total > 0, largest.sum() / jnp.where(total > 0, total, 1), 0)
-
-
-def all_scored(scorer: Scorer, arrays: PyTree) -> tuple[Block, Block]:
-    """Positions and scores of all draws, for what needs them more than once."""
-    x, _ = jax.eval_shape(scorer, arrays)
-    return map_over_blocks(scorer, arrays, block_length(x.shape[0], 4 * x.shape[1] * x.dtype.itemsize))
-
-
-def gram_of(form: Form, x: Block, s: Block) -> Float[Array, "draws draws"]:
-    """Δ(x_i, x_j) of all pairs."""
-    if not form.has_closed_form:
-        length = block_length(len(x), form.working_bytes(jax.ShapeDtypeStruct(x.shape, x.dtype)))
-        tau = map_over_blocks(lambda block: form.features(*block), (x, s), length)
-        return einsum("ik,jk->ij", tau, tau)
-    length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
-    return map_over_blocks(lambda rows: form.kernel(rows[0], rows[1], x, s), (x, s), length)

@@ -1,10 +1,8 @@
 """The polynomial Stein discrepancy (paper, section 3)."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
@@ -13,23 +11,21 @@ from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import MEMORY_BUDGET, block_length
 from jaxpsd._core.checks import as_real, check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
+from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.scores import Scorer
-from jaxpsd._core.types import Block, PyTree, Scalar
-from jaxpsd._discrepancies.base import Discrepancy
-from jaxpsd._discrepancies.plans import Form, PairSums, pair_sums, tile_side
+from jaxpsd._core.types import Block, Weights, static
+from jaxpsd._discrepancies.base import QuadraticDiscrepancy
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, PairSums, Plan, tile_side
 from jaxpsd._stein import monomials
 from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, check_transform, resolve
 
 # Monomials of higher degrees leave the range of floating-point numbers, and their programs grow with the square.
 _HIGHEST_ORDER = 20
 
-_SETTINGS = ["order", "interactions", "norm", "form", "block_size"]
 
-
-@partial(register_dataclass, data_fields=["transform", "penalty"], meta_fields=_SETTINGS)
+@register_dataclass
 @dataclass(frozen=True)
-class PSD(Discrepancy):
+class PSD(QuadraticDiscrepancy):
     """The polynomial Stein discrepancy of order r.
 
     With τ_α = A x^α the Stein operator applied to a monomial, and z̄_α the mean of τ_α over the draws,
@@ -74,14 +70,14 @@ class PSD(Discrepancy):
            [0, 2]], dtype=int32)
     """
 
-    order: int = 2
+    order: int = static(default=2)
     _: KW_ONLY
-    interactions: bool = True
+    interactions: bool = static(default=True)
     transform: Transform | str = None
-    norm: Literal["l2", "l1"] = "l2"
+    norm: Literal["l2", "l1"] = static(default="l2")
     penalty: ArrayLike | None = None
-    form: Literal["auto", "primal", "dual"] = "auto"
-    block_size: int | None = None
+    form: Literal["auto", "primal", "dual"] = static(default="auto")
+    block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", check_positive_integer(self.order, "order", "2 is a good choice."))
@@ -126,26 +122,26 @@ class PSD(Discrepancy):
     def _highest_order(self) -> int:
         return self.order
 
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> Form:
-        settings = self._form_settings(draws, weights)
-        form = self._choose_form(draws, per_degree=settings["multiplier"].shape == (self.order,))
-        if form == "dual":
-            return _KernelSums(**settings)
+    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+        settings = self._plan_settings(draws, weights)
+        if self._choose_form(draws, per_degree=settings["multiplier"].shape == (self.order,)) == "dual":
+            return KernelPlan(**settings)
         if not self.interactions:
-            return _FeatureSums(**settings, norm=self.norm)
-        return _MomentSums(**settings, norm=self.norm, recipe=monomials.feature_recipe(draws.dim, self.order))
+            return MonomialPlan(**settings, norm=self.norm)
+        return MomentPlan(**settings, norm=self.norm, recipe=monomials.feature_recipe(draws.dim, self.order))
 
-    def _test_form(
-        self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int, num_statistics: int = 1
-    ) -> Form:
-        settings = self._form_settings(draws, weights)
+    def _feature_plan(self, draws: Draws) -> FeaturePlan:
+        return MonomialPlan(**self._plan_settings(draws, None), norm=self.norm)
+
+    def _test_plan(self, draws: Draws, weights: Weights, num_replicates: int, num_statistics: int = 1) -> Plan:
+        settings = self._plan_settings(draws, weights)
         per_degree = settings["multiplier"].shape == (self.order,)
         form = self._choose_form(
             draws, per_degree=per_degree, num_replicates=num_replicates, num_statistics=num_statistics
         )
-        return _KernelSums(**settings) if form == "dual" else _FeatureSums(**settings, norm=self.norm)
+        return KernelPlan(**settings) if form == "dual" else MonomialPlan(**settings, norm=self.norm)
 
-    def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
+    def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         check_streamable(self.transform)
         if self.form == "dual":
             raise ValueError("The dual form sums over pairs of draws, which cannot be streamed; use form='primal'.")
@@ -155,9 +151,9 @@ class PSD(Discrepancy):
                 f"A stream keeps the sums of all features in all replicates, here {readable_bytes(size)}, more than "
                 f"{readable_bytes(MEMORY_BUDGET)}. Lower the order, drop interactions, or take fewer replicates."
             )
-        return replace(self, form="primal")._test_form(draws, None, num_replicates)
+        return self._feature_plan(draws)
 
-    def _form_settings(self, draws: Draws, weights: Float[Array, " draws"] | None) -> dict[str, Any]:
+    def _plan_settings(self, draws: Draws, weights: Weights) -> dict[str, Any]:
         return {
             "transform": resolve(check_transform(self.transform), draws, weights),
             "multiplier": self._multiplier(draws),
@@ -170,7 +166,10 @@ class PSD(Discrepancy):
         """Turn the penalty into factors of the features, with which β is in the plain unit ball."""
         if self.penalty is None:
             return np.ones(self.order, draws.dtype)
-        penalty, count = as_real(self.penalty, "penalty"), self._num_features(draws)
+        # Numbers in a tuple are traced one by one.
+        is_traced = isinstance(self.penalty, tuple) and not is_concrete(self.penalty)
+        penalty = as_real(jnp.stack(self.penalty) if is_traced else self.penalty, "penalty")
+        count = self._num_features(draws)
         if penalty.shape not in ((self.order,), (count,)):
             raise ValueError(
                 f"`penalty` must have one entry for each degree, ({self.order},), or for each monomial, "
@@ -255,9 +254,16 @@ def _dual_cost(n: int, dim: int, order: int) -> float:
     return n**2 / 2 * order * (2.5 * dim + tile_entry)
 
 
+# --- plans ------------------------------------------------------------------------------------------------
+
+
+# Up to so many monomials, interactions are looked at too when the dependence of draws is measured.
+_FEW_MONOMIALS = 128
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Monomials(Form):
-    """What the ways to sum over monomials share.
+class _Monomials(Plan):
+    """What the plans over monomials share.
 
     multiplier
         Factors of the features, one a degree or one a monomial.
@@ -265,41 +271,20 @@ class _Monomials(Form):
 
     transform: Affine | None
     multiplier: Float[Array, " count"]
-    order: int
-    interactions: bool
-    block_size: int | None
+    order: int = static()
+    interactions: bool = static()
+    block_size: int | None = static()
 
     @property
-    def may_ignore_positions(self) -> bool:
+    def ignores_positions(self) -> bool:
         return self.order == 1
-
-    @property
-    def depends_on_scales(self) -> bool:
-        return True
 
     @property
     def highest_degree(self) -> int:
         return self.order
 
-    @property
-    def has_closed_form(self) -> bool:
-        return self.interactions and len(self.multiplier) == self.order
-
-    def features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
-        tau = monomials.stein_features(x, s, self.order, interactions=self.interactions)
-        return tau * self._monomial_multiplier(x.shape[1])[None]
-
-    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
-        if self.has_closed_form:
-            return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
-        return super().kernel(x, s, y, u)
-
-    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
-        if self.has_closed_form:
-            return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
-        return super().diagonal(x, s)
-
     def leading_features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        """Those of degrees 1 and 2. High degrees decorrelate fast, and are the wrong ones to go by."""
         order, dim = min(self.order, 2), x.shape[1]
         few = monomials.num_monomials(dim, order) <= _FEW_MONOMIALS
         return monomials.stein_features(x, s, order, interactions=few and self.interactions)
@@ -308,81 +293,98 @@ class _Monomials(Form):
         """‖s‖² (1 + ‖x‖²)^{r−1}, what ‖τ‖² grows like, at the cost of two inner products."""
         return (s**2).sum(axis=1) * (1 + (x**2).sum(axis=1)) ** (self.order - 1)
 
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class MonomialPlan(_Monomials, FeaturePlan):
+    """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
+
+    norm: str = static(default="l2")
+
+    @property
+    def is_quadratic(self) -> bool:
+        return self.norm == "l2"
+
+    @property
+    def _has_closed_form(self) -> bool:
+        return self.interactions and len(self.multiplier) == self.order
+
+    def features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        tau = monomials.stein_features(x, s, self.order, interactions=self.interactions)
+        return tau * self._monomial_multiplier(x.shape[1])[None]
+
+    def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
+        return (z**2).sum(axis=0) if self.norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2
+
+    def up_to(self, order: int, dim: int) -> "MonomialPlan":
+        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        kept = order if len(self.multiplier) == self.order else count
+        return replace(self, order=order, multiplier=self.multiplier[:kept])
+
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        if self._has_closed_form:
+            return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
+        return super().diagonal(x, s)
+
+    def gram(self, x: Block, s: Block) -> Float[Array, "draws draws"]:
+        if self._has_closed_form:
+            return self._as_pairs().gram(x, s)
+        return super().gram(x, s)
+
+    def _as_pairs(self) -> "KernelPlan":
+        settings = {field: getattr(self, field) for field in KernelPlan.__dataclass_fields__}
+        return KernelPlan(**settings)
+
     def _monomial_multiplier(self, dim: int) -> Float[Array, " monomials"]:
         if len(self.multiplier) != self.order:
             return self.multiplier
         return self.multiplier[monomials.degrees(dim, self.order, interactions=self.interactions) - 1]
 
 
-# Up to so many monomials, interactions are looked at too when the dependence of draws is measured.
-_FEW_MONOMIALS = 128
-
-_FORM_SETTINGS = ["order", "interactions", "block_size"]
-
-
+@register_dataclass
 @dataclass(frozen=True, kw_only=True)
-class _NormOfMean(_Monomials):
-    """The primal forms, which have the mean features, and so any norm of them."""
-
-    norm: str
-
-    @property
-    def is_quadratic(self) -> bool:
-        return self.norm == "l2"
-
-    def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
-        return (z**2).sum(axis=0) if self.norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2
-
-
-@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=[*_FORM_SETTINGS, "norm"])
-@dataclass(frozen=True, kw_only=True)
-class _FeatureSums(_NormOfMean):
-    """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
-
-    def up_to(self, order: int, dim: int) -> "_FeatureSums":
-        count = monomials.num_monomials(dim, order, interactions=self.interactions)
-        kept = order if len(self.multiplier) == self.order else count
-        return replace(self, order=order, multiplier=self.multiplier[:kept])
-
-
-@partial(register_dataclass, data_fields=["transform", "multiplier", "recipe"], meta_fields=[*_FORM_SETTINGS, "norm"])
-@dataclass(frozen=True, kw_only=True)
-class _MomentSums(_NormOfMean):
+class MomentPlan(MonomialPlan):
     """The primal form: z̄ from M = Φᵀ[S, 1], which is accumulated over blocks of draws."""
 
     recipe: monomials.FeatureRecipe
 
-    def pair_sums(
-        self, scorer: Scorer, arrays: PyTree, weights: Float[Array, " draws"] | None, *, diagonal: bool
-    ) -> PairSums:
-        x, _ = jax.eval_shape(scorer, arrays)
-        n, dim = x.shape
+    def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
+        n, dim = data.x.shape
         columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
-        if diagonal and not self.has_closed_form:
+        if diagonal and not self._has_closed_form:
             columns += 4 * len(self.multiplier)
-        length = block_length(n, columns * x.dtype.itemsize, given=self.block_size)
+        length = block_length(n, columns * data.x.dtype.itemsize, given=self.block_size)
 
-        def linear(x: Block, s: Block, block_weights: Float[Array, " block"] | None) -> Array:
-            return monomials.stein_moments(x, s, block_weights, self.order)
+        def moments(x: Block, s: Block, weights: Weights) -> Array:
+            return monomials.stein_moments(x, s, weights, self.order)
 
-        def norm(moments: Float[Array, "rows columns"]) -> Scalar:
-            z = monomials.mean_features(moments, self.recipe) * self._monomial_multiplier(dim)
-            return self.squared_norm(z[:, None])[0]
+        def features_of(mean: Float[Array, "rows columns"]) -> Float[Array, " monomials"]:
+            return monomials.mean_features(mean, self.recipe) * self._monomial_multiplier(dim)
 
-        return pair_sums(linear, norm, self, scorer, arrays, weights, length=length, diagonal=diagonal)
+        return self.sums_of_means(data, moments, features_of, length=length, diagonal=diagonal)
 
 
-@partial(register_dataclass, data_fields=["transform", "multiplier"], meta_fields=_FORM_SETTINGS)
+@register_dataclass
 @dataclass(frozen=True, kw_only=True)
-class _KernelSums(_Monomials):
+class KernelPlan(_Monomials, PairPlan):
     """The dual form: the Stein kernel summed over tiles of pairs."""
 
-    @property
-    def is_pairwise(self) -> bool:
-        return True
+    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
+        if self.interactions:
+            return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
+        return self._as_features().kernel(x, s, y, u)
 
-    def up_to(self, order: int, dim: int) -> "_KernelSums":
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        return self._as_features().diagonal(x, s)
+
+    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
+        return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)
+
+    def up_to(self, order: int, dim: int) -> "KernelPlan":
         return replace(self, order=order, multiplier=self.multiplier[:order])
+
+    def features_up_to(self, order: int, dim: int) -> MonomialPlan:
+        return self._as_features().up_to(order, dim)
 
     def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
         if order is None or order == self.order:
@@ -392,5 +394,5 @@ class _KernelSums(_Monomials):
         is_cheaper = count <= num_draws / 2
         return is_cheaper and replicate_bytes(count, num_replicates, self.multiplier.dtype) <= MEMORY_BUDGET
 
-    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
-        return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)
+    def _as_features(self) -> MonomialPlan:
+        return MonomialPlan(**vars(self))

@@ -12,7 +12,6 @@ largest one, whose logarithm is kept beside them.
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -32,24 +31,24 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     is_concrete,
 )
+from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import Scorer, run
-from jaxpsd._core.types import Block, PyTree, Scalar, Target
-from jaxpsd._discrepancies.base import Discrepancy
-from jaxpsd._discrepancies.plans import Form, in_coordinates_of, score_features
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given, check_input
+from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
+from jaxpsd._discrepancies.base import QuadraticDiscrepancy
+from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._stein.coordinates import Affine, Transform, check_transform, in_coordinates, mean_of, resolve
-from jaxpsd._stein.pairs import checked_median_distance
+from jaxpsd._stein.pairs import median_distance
 
 # What the authors use where the user leaves it open: for the value, and in a test, there in median distances.
 _C, _C_IN_TESTS = 1.0, 4.0
 _DF, _DF_IN_TESTS = 3.0, 0.5
 
-_STATIC = ["num_features", "gamma", "df", "location_scale", "block_size"]
 
-
-@partial(register_dataclass, data_fields=["c", "rng_key", "locations", "transform"], meta_fields=_STATIC)
+@register_dataclass
 @dataclass(frozen=True, eq=False)
-class RFSD(Discrepancy):
+class RFSD(QuadraticDiscrepancy):
     """The random-feature Stein discrepancy, linear in the number of draws.
 
     A sum over coordinates of squared weighted sums of |mean features| at random locations. It has neither a
@@ -92,16 +91,16 @@ class RFSD(Discrepancy):
     Array(True, dtype=bool)
     """
 
-    num_features: int = 10
+    num_features: int = static(default=10)
     _: KW_ONLY
     c: ArrayLike | None = None
-    gamma: float = 0.25
-    df: float | None = None
-    location_scale: str = "auto"
+    gamma: float = static(default=0.25)
+    df: float | None = static(default=None)
+    location_scale: str = static(default="auto")
     rng_key: PRNGKeyArray | None = None
     locations: Float[Array | np.ndarray, "locations dim"] | None = None
     transform: Transform | str = None
-    block_size: int | None = None
+    block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_features", check_positive_integer(self.num_features, "num_features"))
@@ -121,20 +120,26 @@ class RFSD(Discrepancy):
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
     ) -> Scalar:
         """Logarithm of the discrepancy, where that itself may not be representable. Parameters as in a call."""
-        target, draws, weights, form = self._prepare(target, samples, weights, chains)
-        return self._finite(run(_log_value, target, draws, form, weights), target, draws, "The logarithm")
+        return self._log_value(check_input(target, samples, weights, chains))
 
     def __call__(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
     ) -> Scalar:
         """Discrepancy between the draws and the target, as for every discrepancy."""
-        return _representable(self.log_value(target, samples, weights, chains=chains), 1)
+        return self._value(check_input(target, samples, weights, chains))
 
     def v_statistic(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
     ) -> Scalar:
         """Squared discrepancy. Parameters as in a call."""
         return _representable(self.log_value(target, samples, weights, chains=chains), 2)
+
+    def _value(self, given: Given) -> Scalar:
+        return _representable(self._log_value(given), 1)
+
+    def _log_value(self, given: Given) -> Scalar:
+        plan = self._plan(given.draws, given.weights)
+        return self._returned(run(_log_value, given, plan, result="gathered"), given, "The logarithm")
 
     def _check_pairs(self, what: str) -> None:
         raise ValueError(f"There is no {what} for the RFSD: a sum of absolute values is not a sum over pairs of draws.")
@@ -153,23 +158,21 @@ class RFSD(Discrepancy):
     def _num_features(self, draws: Draws) -> int:
         return draws.dim * (self.num_features if self.locations is None else len(self.locations))
 
-    def _form(self, draws: Draws, weights: Float[Array, " draws"] | None) -> "_WeightedFeatures":
-        return self._settled(draws, weights, in_test=False)
+    def _plan(self, draws: Draws, weights: Weights) -> "WeightedFeaturesPlan":
+        return self._fitted_to(draws, weights, in_test=False)
 
-    def _test_form(
-        self, draws: Draws, weights: Float[Array, " draws"] | None, num_replicates: int, num_statistics: int = 1
-    ) -> "_WeightedFeatures":
-        return self._settled(draws, weights, in_test=True)
+    def _test_plan(self, draws: Draws, weights: Weights, num_replicates: int, num_statistics: int = 1) -> Plan:
+        return self._fitted_to(draws, weights, in_test=True)
 
-    def _stream_form(self, draws: Draws, num_replicates: int) -> Form:
+    def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         raise ValueError("RFSD looks at all draws before it computes, which a stream has not seen.")
 
-    def _settled(self, draws: Draws, weights: Float[Array, " draws"] | None, *, in_test: bool) -> "_WeightedFeatures":
+    def _fitted_to(self, draws: Draws, weights: Weights, *, in_test: bool) -> "WeightedFeaturesPlan":
         transform = resolve(check_transform(self.transform), draws, weights)
         centre = mean_of(draws, weights, transform)
         c = self.c
         if c is None:
-            c = _C_IN_TESTS * checked_median_distance(draws, transform) if in_test else _C
+            c = _C_IN_TESTS * median_distance(draws, transform) if in_test else _C
         df = self.df or (_DF_IN_TESTS if in_test else _DF)
         alpha = self.gamma / 3
         xi = 4 * alpha / (2 + alpha)
@@ -183,10 +186,10 @@ class RFSD(Discrepancy):
         else:
             locations = check_locations(self.locations, draws)
         log_weights = -math.log(len(locations)) - _log_student(locations - centre[None], length, df)
-        form = _WeightedFeatures(
+        plan = WeightedFeaturesPlan(
             transform, locations, log_weights, length, jnp.zeros_like(length), exponent, self.block_size
         )
-        return _in_units_of_the_largest(form, draws)
+        return _in_units_of_the_largest(plan, draws)
 
 
 def _representable(log_value: Scalar, power: int) -> Scalar:
@@ -221,12 +224,10 @@ def _log_student(apart: Float[Array, "locations dim"], length: Scalar, df: float
 
 # --- features ---------------------------------------------------------------------------------------------
 
-_ARRAYS = ["transform", "locations", "log_weights", "length", "log_unit"]
 
-
-@partial(register_dataclass, data_fields=_ARRAYS, meta_fields=["exponent", "block_size"])
+@register_dataclass
 @dataclass(frozen=True)
-class _WeightedFeatures(Form):
+class WeightedFeaturesPlan(FeaturePlan):
     """w_j Ξ_j in units of e^{log_unit}."""
 
     transform: Affine | None
@@ -234,16 +235,12 @@ class _WeightedFeatures(Form):
     log_weights: Float[Array, " locations"]
     length: Scalar
     log_unit: Scalar
-    exponent: float
-    block_size: int | None
+    exponent: float = static()
+    block_size: int | None = static()
 
     @property
     def is_quadratic(self) -> bool:
         return False
-
-    @property
-    def depends_on_scales(self) -> bool:
-        return True
 
     def log_features(self, x: Block) -> tuple[Float[Array, "block locations"], Float[Array, "block locations dim"]]:
         """Logarithms of w_j f(x, z_j), in the unit; and their gradients."""
@@ -258,7 +255,7 @@ class _WeightedFeatures(Form):
 
     def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         # The features themselves are large for very few draws, which would pass for dependence.
-        return score_features(s)
+        return Plan.leading_features(self, x, s)
 
     def squared_norm(self, z: Float[Array, "features columns"]) -> Float[Array, " columns"]:
         by_location = jnp.abs(z).reshape(len(self.locations), -1, z.shape[1])
@@ -266,20 +263,17 @@ class _WeightedFeatures(Form):
 
 
 @jax.jit
-def _in_units_of_the_largest(form: _WeightedFeatures, draws: Draws) -> _WeightedFeatures:
+def _in_units_of_the_largest(plan: WeightedFeaturesPlan, draws: Draws) -> WeightedFeaturesPlan:
     def largest(positions: PyTree) -> Float[Array, " block"]:
-        values, _ = form.log_features(in_coordinates(ravel(positions), form.transform))
+        values, _ = plan.log_features(in_coordinates(ravel(positions), plan.transform))
         return values.max(axis=1)
 
-    working_bytes = 4 * form.locations.size * draws.dtype.itemsize
+    working_bytes = 4 * plan.locations.size * draws.dtype.itemsize
     # The unit cancels from the discrepancy, and so from its derivative.
     positions = jax.lax.stop_gradient(draws.positions)
     peaks = map_over_blocks(largest, positions, block_length(draws.num_draws, working_bytes))
-    return replace(form, log_unit=jax.lax.stop_gradient(peaks.max()))
+    return replace(plan, log_unit=jax.lax.stop_gradient(peaks.max()))
 
 
-def _log_value(
-    scorer: Scorer, arrays: PyTree, form: _WeightedFeatures, weights: Float[Array, " draws"] | None
-) -> Scalar:
-    sums = form.pair_sums(in_coordinates_of(form, scorer), arrays, weights, diagonal=False)
-    return form.log_unit + 0.5 * jnp.log(sums.total)
+def _log_value(data: Data, plan: WeightedFeaturesPlan) -> Scalar:
+    return plan.log_unit + 0.5 * jnp.log(plan.pair_sums(plan.prepare(data), diagonal=False).total)

@@ -14,7 +14,7 @@ from jaxpsd._gof.result import GofResult
 # Fewer effective draws than this tell next to nothing.
 _FEWEST = 20
 
-# Split R-hat above this means that chains, or their halves, disagree.
+# R-hat above this means that chains, or their halves, disagree.
 _AGREEMENT = 1.05
 
 _BLIND = (
@@ -33,14 +33,13 @@ class Facts(NamedTuple):
     findings: tuple[Finding, ...]
     times: Float[np.ndarray, " chains"]
     effective: float
-    disagreement: Float[np.ndarray, " dim"]
+    r_hat: Float[np.ndarray, " dim"]
     burn_in: int | None
     detectable: DetectableErrors
-    warnings: tuple[str, ...]
 
     @property
     def disagrees(self) -> bool:
-        return bool(self.disagreement.max() > _AGREEMENT)
+        return bool(self.r_hat.max() > _AGREEMENT)
 
     @property
     def least_linear(self) -> float:
@@ -64,10 +63,10 @@ def verdict(facts: Facts) -> str:
     if facts.too_few:
         return f"Too few effective draws (about {facts.effective:.0f}) to say whether they are from the target ({p})."
     if facts.disagrees:
-        worst = facts.names[int(facts.disagreement.argmax())]
+        worst = facts.names[int(facts.r_hat.argmax())]
         return (
-            f"No moment is clearly wrong ({p}), but chains or their halves disagree about {worst} (split R-hat "
-            f"{facts.disagreement.max():.2f})."
+            f"No moment is clearly wrong ({p}), but chains or their halves disagree about {worst} (R-hat "
+            f"{facts.r_hat.max():.2f})."
         )
     return f"Nothing wrong was found ({p}). {_would_have_shown(facts.detectable)}"
 
@@ -81,7 +80,7 @@ def _would_have_shown(detectable: DetectableErrors) -> str:
 
 def caveats(facts: Facts) -> tuple[str, ...]:
     """What makes the verdict doubtful."""
-    found = list(facts.warnings)
+    found = [doubt.message for doubt in facts.test.doubts]
     if facts.least_linear < TRUSTED:
         worst = facts.names[int(np.argmin(facts.table.linearity))]
         found.append(

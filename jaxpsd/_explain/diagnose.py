@@ -1,7 +1,7 @@
 """Everything at a glance: a report on a set of draws."""
 
-import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -11,20 +11,19 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
-from jaxpsd._core.checks import check_key, is_concrete
-from jaxpsd._core.doubts import PrecisionWarning
+from jaxpsd._core.checks import check_key
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import check_finite_draws, scores_of
+from jaxpsd._core.scores import check_input
 from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.base import check_input
 from jaxpsd._discrepancies.psd import PSD, replicate_bytes
 from jaxpsd._explain.advice import Facts, advice, caveats, verdict
-from jaxpsd._explain.moments import MomentTable, checked_names, tabulated
+from jaxpsd._explain.moments import MomentTable, check_names, make_table
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress
 from jaxpsd._explain.report import DetectableErrors, Finding, Report
-from jaxpsd._gof.adaptive import adaptive_test
-from jaxpsd._gof.dependence import times_by_chain
+from jaxpsd._gof.adaptive import run_adaptive_test
+from jaxpsd._gof.dependence import measure_dependence, times_by_chain
 from jaxpsd._gof.settings import Settings, check_several
+from jaxpsd._stein.coordinates import Rule, fit, fit_to_target
 from jaxpsd._stein.monomials import num_monomials
 
 # An error of a moment stands out where it is more than so many times what chance makes of it.
@@ -78,37 +77,37 @@ def diagnose(
     """
     check_key(rng_key)
     settings = Settings.checked("auto", num_replicates, alpha, None, None)
-    with warnings.catch_warnings():
-        # The test below says it again, into the report.
-        warnings.simplefilter("ignore", PrecisionWarning)
-        target, draws, weights = check_input(target, samples, weights, chains)
+    settings.check_attainable()
+    given = check_input(target, samples, weights, chains)
+    draws = given.draws
     check_several(draws)
-    names = checked_names(names, draws)
-    if not is_concrete(draws, target, weights):
+    names = check_names(names, draws)
+    if not given.is_concrete:
         raise ValueError("`diagnose` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
-    target = scores_of(target, draws)
-    check_finite_draws(draws, target)
-    scores = Draws(target, draws.num_chains)
-    order, interactions = _features(draws, num_replicates, weighted=weights is not None)
+    given = given.with_scores()
+    given.check_finite()
+    order, interactions = _features(draws, num_replicates, weighted=given.weights is not None)
+    # Coordinates, and how dependent the draws are, serve the test and the table.
+    standardized = fit(Rule.STANDARDIZE, draws, given.weights)
     psd = PSD(order, interactions=interactions, transform="standardize", form="primal")
+    plan = replace(psd, transform=standardized)._test_plan(draws, given.weights, num_replicates)
+    dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
     test_key, table_key = jax.random.split(rng_key)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        test = adaptive_test(test_key, scores, draws, alpha=alpha, weights=weights, num_replicates=num_replicates)
-    with warnings.catch_warnings():
-        # What makes draws doubtful the test has said.
-        warnings.simplefilter("ignore")
-        table, discrepancy = tabulated(table_key, psd, target, draws, weights, settings, names)
-    times = _times(target, draws, psd)
+    test = run_adaptive_test(
+        test_key, given, settings, transform=fit_to_target(given, standardized), dependence=dependence
+    )
+    table, discrepancy = make_table(
+        table_key, psd, given, settings, names, standardized=standardized, dependence=dependence
+    )
+    times = times_by_chain(given, plan)
     effective = draws.num_draws / draws.num_chains / times
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
-    disagreement = _split_r_hat(x)
+    r_hat = _rank_normalized_r_hat(x)
     total = float(effective.sum())
     detectable = _detectable(total, num_monomials(draws.dim, order, interactions=interactions), alpha)
     findings = _findings(table, total)
     facts = Facts(
-        draws, names, test, table, findings, times, total, disagreement, _burn_in(x, times), detectable,
-        tuple(dict.fromkeys(str(warning.message) for warning in caught)),
+        draws, names, test, table, findings, times, total, r_hat, _burn_in(x, times), detectable,
     )  # fmt: skip
     return Report(
         verdict=verdict(facts),
@@ -118,7 +117,7 @@ def diagnose(
         findings=findings,
         autocorrelation_time=times,
         effective_draws=effective,
-        disagreement=disagreement,
+        r_hat=r_hat,
         detectable=detectable,
         caveats=caveats(facts),
         advice=advice(facts),
@@ -142,17 +141,33 @@ def _features(draws: Draws, num_replicates: int, *, weighted: bool) -> tuple[int
 # --- what is looked at beside tests and moments -----------------------------------------------------------
 
 
-def _times(scores: PyTree, draws: Draws, psd: PSD) -> Float[np.ndarray, " chains"]:
-    if draws.num_draws == draws.num_chains:
-        return np.ones(draws.num_chains)
-    return times_by_chain(scores, draws, psd._form(draws, None))
+def _rank_normalized_r_hat(x: Float[np.ndarray, "chains draws dim"]) -> Float[np.ndarray, " dim"]:
+    """The larger of split R-hat of the ranks, and of the ranks of distances from the median (Vehtari et al., 2021).
+
+    Ranks are taken to be those of normal variables, so that heavy tails do no harm; and distances show where chains
+    agree about the location but not about the scale.
+    """
+    if x.shape[1] < 4:
+        return np.ones(x.shape[2])
+    folded = np.abs(x - np.median(x, axis=(0, 1)))
+    return np.maximum(*(_split_r_hat(_normal_scores(values)) for values in (x, folded)))
+
+
+def _normal_scores(x: Float[np.ndarray, "chains draws dim"]) -> Float[np.ndarray, "chains draws dim"]:
+    """What normal variables of the same ranks would be; equal values share a rank."""
+    from scipy.special import ndtri
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+        return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+    ranked = np.stack([ranks(column) for column in x.reshape(-1, x.shape[2]).T], axis=-1).reshape(x.shape)
+    return ndtri((ranked - 3 / 8) / (x.shape[0] * x.shape[1] + 1 / 4))
 
 
 def _split_r_hat(x: Float[np.ndarray, "chains draws dim"]) -> Float[np.ndarray, " dim"]:
     """Variance of all draws over that within halves of chains, as a ratio of standard deviations (Gelman et al.)."""
     half = x.shape[1] // 2
-    if half < 2:
-        return np.ones(x.shape[2])
     halves = np.concatenate([x[:, :half], x[:, -half:]])
     within = halves.var(axis=1, ddof=1).mean(axis=0)
     between = halves.mean(axis=1).var(axis=0, ddof=1)
@@ -190,8 +205,8 @@ def _findings(table: MomentTable, effective: float, most: int = 5) -> tuple[Find
         scores = np.abs(off) / np.hypot(by_chance, np.asarray(error, np.float64))
         return np.where(np.isfinite(scores), scores, 0)
 
-    off = np.asarray(errors.mean, np.float64)
-    by_size = score(off, effective**-0.5, errors.mean_error)
+    off = np.asarray(errors.mean_off, np.float64)
+    by_size = score(off, effective**-0.5, errors.mean_off_se)
     found = [
         Finding(
             f"the mean of {name} is {abs(off[k]):.2f} standard deviations too {'high' if off[k] > 0 else 'low'}",
@@ -201,9 +216,9 @@ def _findings(table: MomentTable, effective: float, most: int = 5) -> tuple[Find
         )
         for k, name in enumerate(names)
     ]
-    if errors.scale is not None:
-        ratio = np.asarray(errors.scale, np.float64)
-        by_size = score(np.log(ratio), (2 * effective) ** -0.5, np.asarray(errors.scale_error) / ratio)
+    if errors.sd_ratio is not None:
+        ratio = np.asarray(errors.sd_ratio, np.float64)
+        by_size = score(np.log(ratio), (2 * effective) ** -0.5, np.asarray(errors.sd_ratio_se) / ratio)
         found += [
             Finding(
                 f"the standard deviation of {name} is {ratio[k]:.2f} times the target's",
@@ -220,7 +235,7 @@ def _findings(table: MomentTable, effective: float, most: int = 5) -> tuple[Find
         )
         # Fisher's transform, whose variance does not depend on the correlation.
         off = np.triu(np.arctanh(drawn) - np.arctanh(right), 1)
-        by_size = score(off, effective**-0.5, np.asarray(errors.correlation_error) / (1 - right**2))
+        by_size = score(off, effective**-0.5, np.asarray(errors.correlation_se) / (1 - right**2))
         for flat in np.argsort(-by_size, axis=None)[:most]:
             i, j = np.unravel_index(flat, off.shape)
             if i < j:

@@ -13,12 +13,12 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._core.draws import Draws
-from jaxpsd._core.types import Block, PyTree
+from jaxpsd._core.scores import Given
+from jaxpsd._core.types import Block, static
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.regression import Functions, Regression, regress
 from jaxpsd._gof.dependence import variance_of_mean
-from jaxpsd._stein.coordinates import Affine, Rule, fit
+from jaxpsd._stein.coordinates import Affine
 
 
 class ImpliedErrors(NamedTuple):
@@ -28,49 +28,54 @@ class ImpliedErrors(NamedTuple):
     not Gaussian, the regression itself is off by more than they say, by a few per cent for a Student-t distribution
     with ten degrees of freedom.
 
-    mean
+    mean_off
         How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
-    mean_error
+    mean_off_se
         Its standard error.
-    scale
+    sd_ratio
         Ratio of the draws' standard deviation to the target's; None at order 1, and NaN where the regression gives the
         target no variance, as it may where draws are far off or the target is far from Gaussian. Correlations are NaN
         there too, and errors of means are in units of the draws.
-    scale_error
+    sd_ratio_se
         Its standard error.
     correlation
         Correlations (dim, dim) of the draws; None without interactions.
     true_correlation
         Those of the target, as far as can be told.
-    correlation_error
+    correlation_se
         Standard errors of those.
     explained
         The smallest share of a moment's variance that the features explain: near one where the target is near
         Gaussian, and where it is not the numbers above are not to be trusted.
     """
 
-    mean: Float[Array, " dim"]
-    mean_error: Float[Array, " dim"]
-    scale: Float[Array, " dim"] | None
-    scale_error: Float[Array, " dim"] | None
+    mean_off: Float[Array, " dim"]
+    mean_off_se: Float[Array, " dim"]
+    sd_ratio: Float[Array, " dim"] | None
+    sd_ratio_se: Float[Array, " dim"] | None
     correlation: Float[Array, "dim dim"] | None
     true_correlation: Float[Array, "dim dim"] | None
-    correlation_error: Float[Array, "dim dim"] | None
+    correlation_se: Float[Array, "dim dim"] | None
     explained: Float[Array, ""]
+
+    # The names of version 0.1, in which an error could be a standard error.
+    mean = property(lambda self: self.mean_off)
+    mean_error = property(lambda self: self.mean_off_se)
+    scale = property(lambda self: self.sd_ratio)
+    scale_error = property(lambda self: self.sd_ratio_se)
+    correlation_error = property(lambda self: self.correlation_se)
 
 
 # A target that is narrower than draws by a factor of a thousand cannot be told from one that has no variance.
 _SMALLEST_VARIANCE = 1e-6
 
 
-def implied_errors(
-    psd: PSD, target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None, effective: float | None
-) -> ImpliedErrors:
+def implied_errors(psd: PSD, given: Given, standardized: Affine, effective: float | None) -> ImpliedErrors:
     """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
-    moments = _Moments(fit(Rule.STANDARDIZE, draws, weights), psd.interactions)
-    regression = regress(moments, psd, target, draws, weights, effective=effective)
-    return _errors_of(regression, draws.dim, psd.order, psd.interactions, draws.num_chains)
+    moments = _Moments(standardized, psd.interactions)
+    regression = regress(moments, psd, given, effective)
+    return _errors_of(regression, given.draws.dim, psd.order, psd.interactions, given.draws.num_chains)
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3, 4))
@@ -98,24 +103,24 @@ def _errors_of(regression: Regression, dim: int, order: int, interactions: bool,
     sees_scales, sees_correlations = order > 1, order > 1 and interactions
     explained = regression.explained if sees_scales else regression.explained[:dim]
     return ImpliedErrors(
-        mean=off,
-        mean_error=off_error,
-        scale=scale if sees_scales else None,
-        scale_error=scale_error if sees_scales else None,
+        mean_off=off,
+        mean_off_se=off_error,
+        sd_ratio=scale if sees_scales else None,
+        sd_ratio_se=scale_error if sees_scales else None,
         correlation=sample_correlation if sees_correlations else None,
         true_correlation=symmetric(correlation) if sees_correlations else None,
-        correlation_error=symmetric(correlation_error) if sees_correlations else None,
+        correlation_se=symmetric(correlation_error) if sees_correlations else None,
         explained=explained.min(),
     )
 
 
-@partial(register_dataclass, data_fields=["affine"], meta_fields=["interactions"])
+@register_dataclass
 @dataclass(frozen=True)
 class _Moments(Functions):
     """First and second moments of standardised draws."""
 
     affine: Affine
-    interactions: bool
+    interactions: bool = static()
 
     def values(self, x: Block) -> Float[Array, "block moments"]:
         y = self.affine.forward(x)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,12 +13,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._core.checks import check_positive_integer, is_concrete
-from jaxpsd._core.doubts import CorrectionWarning, warn_user
-from jaxpsd._core.draws import Draws, Structure, one_of
+from jaxpsd._core.doubts import CorrectionWarning, Doubt, warn_of
+from jaxpsd._core.draws import Structure, one_position
 from jaxpsd._core.functions import check_function, returning_numbers
-from jaxpsd._core.scores import NeedsFunction
-from jaxpsd._core.types import Block, PyTree, Scalar, Target, Vector
-from jaxpsd._discrepancies.base import check_input
+from jaxpsd._core.scores import check_input
+from jaxpsd._core.tracing import Traced, trace
+from jaxpsd._core.types import Block, PyTree, Scalar, Target, Vector, static
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.regression import Functions, regress
 from jaxpsd._stein.coordinates import Transform
@@ -28,11 +27,7 @@ from jaxpsd._stein.coordinates import Transform
 _ENOUGH = 0.5
 
 
-@partial(
-    register_dataclass,
-    data_fields=["value", "standard_error", "sample_mean", "explained", "ridge"],
-    meta_fields=["num_features"],
-)
+@register_dataclass
 @dataclass(frozen=True, eq=False)
 class CorrectedExpectation:
     """E_P[f], corrected for what the draws have wrong; each field in the structure of f's value.
@@ -57,7 +52,7 @@ class CorrectedExpectation:
     sample_mean: PyTree
     explained: PyTree
     ridge: Scalar
-    num_features: int
+    num_features: int = static()
 
 
 def corrected_expectation(
@@ -109,47 +104,51 @@ def corrected_expectation(
     """
     check_function(fn, "fn", "one position")
     psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform)
-    target, draws, weights = check_input(target, samples, weights, chains)
-    structure = _structure_of_value(fn, draws)
+    given = check_input(target, samples, weights, chains)
+    draws = given.draws
+    position = one_position(draws.positions)
+    traced = trace(returning_numbers(fn, "fn", floating=False), position)
+    leaves, treedef = jax.tree.flatten(jax.eval_shape(traced, position))
+    # Means, of numbers that may be integers.
+    structure = Structure(treedef, tuple(leaf.shape for leaf in leaves), (draws.dtype,) * len(leaves))
     if structure.dim == 0:
         raise ValueError(f"`fn` must return at least one number; it returned arrays of shapes {structure.shapes}.")
-    fit = regress(_UserFunction(draws.structure), psd, target, draws, weights, function=fn)
+    fit = regress(_UserFunction(traced, draws.structure), psd, given)
     if is_concrete(fit.standard_error) and not np.isfinite(fit.standard_error).all():
         raise FloatingPointError(
             f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
             "large to be squared. Use other units, or float64."
         )
+    warn_of((*given.doubts, *_find_unexplained(fit.explained, fit.num_features, order)))
     unravel = structure.unravel
-    if is_concrete(fit.explained) and (least := float(fit.explained.min())) < _ENOUGH:
-        warn_user(
-            f"The {fit.num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
-            "variance: its corrected expectation is not to be trusted. A higher order may explain more.",
-            CorrectionWarning,
-        )
     return CorrectedExpectation(
         unravel(fit.value), unravel(fit.standard_error), unravel(fit.mean), unravel(fit.explained), fit.ridge,
         fit.num_features,
     )  # fmt: skip
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure"])
-@dataclass(frozen=True)
-class _UserFunction(NeedsFunction, Functions):
-    """A function of the user's, bound inside the compiled program only."""
+def _find_unexplained(explained: Float[Array, " functions"], num_features: int, order: int) -> tuple[Doubt, ...]:
+    """Doubt the expectation of a function of which the features explain little."""
+    if not is_concrete(explained) or (least := float(explained.min())) >= _ENOUGH:
+        return ()
+    message = (
+        f"The {num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
+        "variance: its corrected expectation is not to be trusted. A higher order may explain more."
+    )
+    return (Doubt(CorrectionWarning, message),)
 
-    structure: Structure
+
+@register_dataclass
+@dataclass(frozen=True)
+class _UserFunction(Functions):
+    """A function of the user's."""
+
+    function: Traced
+    structure: Structure = static()
 
     def values(self, x: Block) -> Float[Array, "block functions"]:
         def flat(x: Vector) -> Float[Array, " functions"]:
-            value = returning_numbers(self.function, "fn", floating=False)(self.structure.unravel(x))
+            value = self.function(self.structure.unravel(x))
             return ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), value))[0]
 
         return jax.vmap(flat)(x)
-
-
-def _structure_of_value(fn: Callable[[PyTree], Any], draws: Draws) -> Structure:
-    """What f's value looks like, with means instead of numbers that may be integers."""
-    leaves, treedef = jax.tree.flatten(
-        jax.eval_shape(returning_numbers(fn, "fn", floating=False), one_of(draws.positions))
-    )
-    return Structure(treedef, tuple(leaf.shape for leaf in leaves), (draws.dtype,) * len(leaves))

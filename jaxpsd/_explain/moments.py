@@ -8,7 +8,6 @@ from the regression on Stein features.
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
@@ -19,35 +18,32 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxpsd._core.blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
+from jaxpsd._core.blocks import block_length, einsum, sum_over_blocks, weighted
 from jaxpsd._core.checks import check_key, check_positive_integer, is_concrete
+from jaxpsd._core.data import Data
+from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.scores import Scorer, run_on_shares, scores_of
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.sharding import from_first_share
 from jaxpsd._core.tables import html_table, number, plain, text_table
-from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.base import check_input
-from jaxpsd._discrepancies.plans import Form, in_coordinates_of
+from jaxpsd._core.types import PyTree, Target, Weights, static
+from jaxpsd._discrepancies.plans import FeaturePlan
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.errors import ImpliedErrors, implied_errors
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted, accumulate_all
-from jaxpsd._gof.gof_test import check_varies, warn_of_doubts
+from jaxpsd._gof.dependence import Dependence
+from jaxpsd._gof.gof_test import check_values, doubts_of
 from jaxpsd._gof.multipliers import Signs
 from jaxpsd._gof.result import GofResult, result_of
-from jaxpsd._gof.scheme import effective_draws, settle
+from jaxpsd._gof.scheme import choose_bootstrap, effective_draws
 from jaxpsd._gof.settings import Settings, check_several, check_weights_suit
-from jaxpsd._gof.symptoms import Watched
-from jaxpsd._stein.coordinates import Transform, check_transform, resolve
-
-_ARRAYS = [
-    "mean", "standard_error", "score", "p_value", "adjusted_p_value", "errors", "linearity", "autocorrelation_time",
-]  # fmt: skip
+from jaxpsd._gof.symptoms import Symptoms
+from jaxpsd._stein.coordinates import Affine, Rule, Transform, check_transform, fit, resolve
 
 
-@partial(
-    register_dataclass, data_fields=_ARRAYS, meta_fields=["labels", "names", "exponents", "method", "transform_rule"]
-)
+@register_dataclass
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MomentTable:
     """Mean Stein features and their evidence, one row for each monomial, the strongest evidence first.
@@ -88,11 +84,11 @@ class MomentTable:
     errors: ImpliedErrors
     linearity: Float[Array, " dim"]
     autocorrelation_time: Any
-    labels: tuple[str, ...]
-    names: tuple[str, ...]
-    exponents: tuple[tuple[int, ...], ...]
-    method: str
-    transform_rule: str
+    labels: tuple[str, ...] = static()
+    names: tuple[str, ...] = static()
+    exponents: tuple[tuple[int, ...], ...] = static()
+    method: str = static()
+    transform_rule: str = static()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
@@ -139,19 +135,19 @@ class MomentTable:
     def coordinate_table(self) -> dict[str, list[str]]:
         """Errors of the coordinates that are worst off: titles, and the cells below each."""
         errors = self.errors
-        badness = np.abs(errors.mean)
-        if errors.scale is not None:
-            badness = np.fmax(badness, np.abs(np.log(np.asarray(errors.scale))))
+        badness = np.abs(errors.mean_off)
+        if errors.sd_ratio is not None:
+            badness = np.fmax(badness, np.abs(np.log(np.asarray(errors.sd_ratio))))
         rows = np.argsort(-badness, kind="stable")[:_ROWS]
         both = lambda value, error: [  # noqa: E731
             "unknown" if np.isnan(value[k]) else f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows
         ]
         columns = {
             "coordinate": [self.names[k] for k in rows],
-            "mean off by (sd)": both(np.asarray(errors.mean), np.asarray(errors.mean_error)),
+            "mean off by (sd)": both(np.asarray(errors.mean_off), np.asarray(errors.mean_off_se)),
         }
-        if errors.scale is not None and errors.scale_error is not None:
-            columns["sd / true sd"] = both(np.asarray(errors.scale), np.asarray(errors.scale_error))
+        if errors.sd_ratio is not None and errors.sd_ratio_se is not None:
+            columns["sd / true sd"] = both(np.asarray(errors.sd_ratio), np.asarray(errors.sd_ratio_se))
         return columns | {"linear score": [f"{float(self.linearity[k]):.0%}" for k in rows]}
 
     def _remarks(self) -> list[str]:
@@ -221,7 +217,7 @@ def moment_table(
     >>> table = jaxpsd.moment_table(jax.random.key(1), logdensity, samples, names=("mu", "tau"))
     >>> table.labels[0]
     'mu²'
-    >>> print(table.errors.scale.round(1))
+    >>> print(table.errors.sd_ratio.round(1))
     [1.5 1. ]
     """
     check_key(rng_key)
@@ -229,33 +225,43 @@ def moment_table(
     settings.check_signs("moment_table")
     check_weights_suit(method, weights)
     psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform, form="primal")
-    target, draws, weights = check_input(target, samples, weights, chains)
-    check_several(draws)
-    names = checked_names(names, draws)
-    return tabulated(rng_key, psd, scores_of(target, draws), draws, weights, settings, names)[0]
+    given = check_input(target, samples, weights, chains)
+    check_several(given.draws)
+    names = check_names(names, given.draws)
+    table, test = make_table(rng_key, psd, given.with_scores(), settings, names)
+    warn_of(test.doubts)
+    return table
 
 
-def tabulated(
+def make_table(
     rng_key: PRNGKeyArray,
     psd: PSD,
-    scores: PyTree,
-    draws: Draws,
-    weights: Float[Array, " draws"] | None,
+    given: Given,
     settings: Settings,
     names: tuple[str, ...],
+    *,
+    standardized: Affine | None = None,
+    dependence: Dependence | None = None,
 ) -> tuple[MomentTable, GofResult]:
-    """The table of moments, and the test of the PSD that consists of them, on the same replicates."""
-    transform = psd.transform
-    psd = replace(psd, transform=resolve(check_transform(transform), draws, weights))
-    form = psd._test_form(draws, weights, settings.num_replicates)
-    scheme = settle(rng_key, settings, scores, draws, form, None)
-    columns, linearity, seen = run_on_shares(_mean_features, scores, draws, form, weights, scheme.multipliers)
-    psd._finite(columns, scores, draws, "A mean Stein feature")
+    """The table of moments, and the test of the PSD that consists of them, on the same replicates.
+
+    Standardised coordinates, and how dependent the draws are, are found out unless they are known.
+    """
+    draws, weights, transform = given.draws, given.weights, psd.transform
+    if standardized is None:
+        standardized = fit(Rule.STANDARDIZE, draws, weights)
+    is_standardized = transform is Rule.STANDARDIZE
+    affine = standardized if is_standardized else resolve(check_transform(transform), draws, weights)
+    psd = replace(psd, transform=affine)
+    plan = psd._test_plan(draws, weights, settings.num_replicates)
+    scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
+    columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers)
+    psd._check_value(columns, given, "A mean Stein feature")
     evidence, values = _evidence(columns)
-    check_varies(values, draws, psd)
-    warn_of_doubts(seen, scheme, draws, form, settings)
+    check_values(values, psd, given, "The statistic")
+    doubts = (*given.doubts, *doubts_of(seen, scheme, given, plan, settings))
     effective = effective_draws(scheme, draws) if settings.method == "auto" else None
-    errors = implied_errors(psd, scores, draws, weights, effective)
+    errors = implied_errors(psd, given, standardized, effective)
     exponents = psd.exponents(draws.dim)
     if is_concrete(evidence.score):
         evidence = jax.tree.map(np.asarray, evidence)
@@ -273,10 +279,10 @@ def tabulated(
         transform_rule="None" if transform is None else transform if isinstance(transform, str) else "Affine",
     )
     label = f"V of order {psd.order}" + ("" if psd.interactions else ", no interactions")
-    return table, result_of(values, scheme, settings, (label,))
+    return table, result_of(values, scheme, settings, (label,)).doubted(doubts)
 
 
-def checked_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
+def check_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
     """Names of the coordinates, the user's or those of the samples' structure."""
     if names is None:
         return draws.names
@@ -325,23 +331,22 @@ def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[_Evidence, Fl
 
 
 def _mean_features(
-    scorer: Scorer, arrays: PyTree, form: Form, weights: Float[Array, " draws"] | None, signs: Signs
-) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"], Watched]:
+    data: Data, plan: FeaturePlan, signs: Signs
+) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"], Symptoms]:
     """Mean features, observed and in each replicate; how linear each score is in the draws; and what was seen."""
-    moved = in_coordinates_of(form, scorer)
-    sums, seen = accumulate_all(moved, arrays, form, weights, signs.of_share(arrays), Wanted(()))
-    x, _ = jax.eval_shape(moved, arrays)
-    dim = x.shape[1]
+    data = plan.prepare(data)
+    sums, seen = accumulate_all(data, plan, signs.of_share(data.positions), Wanted(()))
+    scorer, dim = data.scorer(), data.x.shape[1]
     # Scores that hardly vary about a large value keep their digits.
-    offset = from_first_share(moved(jax.tree.map(lambda leaf: leaf[:1], arrays))[1])
+    offset = from_first_share(scorer(data.first_row())[1])
 
-    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, None]:
-        x, s = moved(block)
+    def on_block(rows: PyTree, weights: Weights) -> tuple[Array, None]:
+        x, s = scorer(rows)
         both = jnp.concatenate([jnp.ones_like(x[:, :1]), x, s - offset], axis=1)
-        return einsum("ni,nj->ij", weighted(both, block_weights), both), None
+        return einsum("ni,nj->ij", weighted(both, weights), both), None
 
-    length = block_length(len(x), 8 * dim * x.dtype.itemsize, given=form.block_size)
-    products, _ = sum_over_blocks(on_block, arrays, weights, length)
+    length = block_length(len(data.x), 8 * dim * data.x.dtype.itemsize, given=plan.block_size)
+    products, _ = sum_over_blocks(on_block, data.rows, data.weights, length)
     products = products / products[0, 0]
     covariance = products[1:, 1:] - jnp.outer(products[0, 1:], products[0, 1:])
     own, cross, of_scores = covariance[:dim, :dim], covariance[:dim, dim:], jnp.diag(covariance)[dim:]
@@ -349,4 +354,4 @@ def _mean_features(
     own = own + 1e-5 * jnp.diag(jnp.diag(own))
     fitted = (cross * jnp.linalg.solve(own, cross)).sum(axis=0)
     linearity = jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
-    return (sums.z if weights is not None else sums.z / num_draws(arrays)), linearity, seen
+    return (sums.z if data.weights is not None else sums.z / data.num_draws), linearity, seen

@@ -11,10 +11,8 @@ for a Gaussian target and polynomials up to the features' order, whatever the dr
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +22,12 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.blocks import block_length, einsum, map_over_blocks, sum_over_blocks, weighted
 from jaxpsd._core.checks import is_concrete
-from jaxpsd._core.draws import Draws, apart, joined
-from jaxpsd._core.scores import Scorer, raise_for_value, run, scores_of
-from jaxpsd._core.types import Block, PyTree, Scalar
-from jaxpsd._discrepancies.plans import Form, all_scored, gram_of, in_coordinates_of
+from jaxpsd._core.data import Data
+from jaxpsd._core.draws import join_draws, split_draws
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given
+from jaxpsd._core.types import Block, PyTree, Scalar, Weights, static
+from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._gof.dependence import measure_dependence, variance_of_mean
 
@@ -85,10 +85,6 @@ class Functions(ABC):
     def values(self, x: Block) -> Float[Array, "block functions"]:
         """All functions of each draw of a block, in the coordinates of the draws."""
 
-    def bound_to(self, function: Callable[..., Any]) -> Self:
-        """With the user's function, inside the compiled program."""
-        raise NotImplementedError(f"{type(self).__name__} needs no function.")
-
 
 REGRESSION_TAKES = (
     f"a regression takes twice as many draws as features, and at most {_MOST_FEATURES:,} features; or at most "
@@ -105,19 +101,12 @@ def _are_few(num_features: int, num_draws: int) -> bool:
     return num_features <= min(_MOST_FEATURES, num_draws // 2)
 
 
-def regress(
-    functions: Functions,
-    psd: PSD,
-    target: PyTree,
-    draws: Draws,
-    weights: Float[Array, " draws"] | None,
-    function: Callable[[PyTree], Any] | None = None,
-    effective: float | None = None,
-) -> Regression:
-    """Regress functions on the Stein features of a PSD; one of the user's is given beside what holds it.
+def regress(functions: Functions, psd: PSD, given: Given, effective: float | None = None) -> Regression:
+    """Regress functions on the Stein features of a PSD.
 
     How many independent draws these are worth is measured unless it is known.
     """
+    draws, weights = given.draws, given.weights
     n, count = draws.num_draws, psd._num_features(draws)
     from_features = _are_few(count, n)
     if not can_regress(count, n, weighted=weights is not None):
@@ -127,25 +116,24 @@ def regress(
         )
     if n < 4:
         raise ValueError(f"A regression takes at least four draws; got {n}.")
-    target = scores_of(target, draws)
-    form = replace(psd, form="primal" if from_features else "dual")._test_form(draws, weights, 0)
-    if effective is None and is_concrete(draws, target) and n > 2 * draws.num_chains:
-        time, is_dependent = measure_dependence(target, draws, form, None)
+    given = given.with_scores()
+    plan = replace(psd, form="primal" if from_features else "dual")._test_plan(draws, weights, 0)
+    if effective is None and given.is_concrete and n > 2 * draws.num_chains:
+        time, is_dependent = measure_dependence(given, plan)
         effective = n / time if is_dependent else None
     effective = float(n) if effective is None else effective
     stretch = max(1, min(n // _POINTS, n // draws.num_chains // 2))
-    problem = _Problem(form, functions, jnp.asarray(effective, draws.dtype), draws.num_chains, stretch)
-    kernel = _from_features if from_features else _from_gram
-    fit = run(kernel, target, draws, problem, weights, function=function)
+    problem = _Problem(plan, functions, jnp.asarray(effective, draws.dtype), draws.num_chains, stretch)
+    fit = run(_from_features if from_features else _from_gram, given, problem, result="gathered")
     if is_concrete(fit) and not all(np.isfinite(leaf).all() for leaf in fit):
-        raise_for_value(
-            target, draws, "The corrected expectation",
+        given.raise_for_value(
+            "The corrected expectation",
             "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64.",
-        )  # fmt: skip
+        )
     return Regression(*fit, num_features=count, num_chains=draws.num_chains)
 
 
-@partial(register_dataclass, data_fields=["form", "functions", "effective"], meta_fields=["num_chains", "stretch"])
+@register_dataclass
 @dataclass(frozen=True)
 class _Problem:
     """What a compiled regression is given.
@@ -156,35 +144,31 @@ class _Problem:
         Over how many successive draws influences are averaged.
     """
 
-    form: Form
+    plan: Plan
     functions: Functions
     effective: Scalar
-    num_chains: int = 1
-    stretch: int = 1
-
-    def bound_to(self, function: Callable[..., Any]) -> "_Problem":
-        return replace(self, functions=self.functions.bound_to(function))
+    num_chains: int = static(default=1)
+    stretch: int = static(default=1)
 
 
 _Fit = tuple[Array, Array, Array, Array, Array]
 
 
-def _from_features(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: Float[Array, " draws"] | None) -> _Fit:
+def _from_features(data: Data, problem: _Problem) -> _Fit:
     """Two passes: the normal equations, then residuals and influences."""
-    form = problem.form
-    moved = in_coordinates_of(form, scorer)
-    x, _ = jax.eval_shape(scorer, arrays)
-    n = len(x)
-    first = jax.tree.map(lambda leaf: leaf[:1], arrays)
+    plan, weights, x, n = problem.plan, data.weights, data.x, data.num_draws
+    assert isinstance(plan, FeaturePlan)
+    scorer, moved = data.scorer(), plan.prepare(data).scorer()
+    first = data.first_row()
     # An offset that all values share costs no digits: what the first draw has.
-    offset, tau_offset = problem.functions.values(scorer(first)[0]), form.features(*moved(first))
-    bytes_per_draw = form.working_bytes(x) + 8 * (x.shape[1] + offset.size) * x.dtype.itemsize
+    offset, tau_offset = problem.functions.values(scorer(first)[0]), plan.features(*moved(first))
+    bytes_per_draw = plan.working_bytes(x) + 8 * (x.shape[1] + offset.size) * x.dtype.itemsize
     length = block_length(n, bytes_per_draw)
 
     def columns(block: PyTree) -> tuple[Block, Block]:
-        return form.features(*moved(block)) - tau_offset, problem.functions.values(scorer(block)[0]) - offset
+        return plan.features(*moved(block)) - tau_offset, problem.functions.values(scorer(block)[0]) - offset
 
-    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[PyTree, None]:
+    def on_block(block: PyTree, block_weights: Weights) -> tuple[PyTree, None]:
         tau, f = columns(block)
         counted = weighted(jnp.concatenate([jnp.ones_like(tau[:, :1]), tau], axis=1), block_weights)
         return (
@@ -193,7 +177,7 @@ def _from_features(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: F
             weighted(f**2, block_weights).sum(axis=0),
         ), None
 
-    (products, f_mean, f_squares), _ = sum_over_blocks(on_block, arrays, weights, length)
+    (products, f_mean, f_squares), _ = sum_over_blocks(on_block, data.rows, weights, length)
     if weights is None:
         products, f_mean, f_squares = products / n, f_mean / n, f_squares / n
     count = products.shape[0] - 1
@@ -216,7 +200,7 @@ def _from_features(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: F
     tilt = inverse * einsum("ij,kj,k->i", shrunk, directions, mean * inverse)
 
     def residuals(stretches: PyTree) -> tuple[Block, Block]:
-        block = joined(stretches)
+        block = join_draws(stretches)
         tau, f = columns(block[0])
         centred = tau - centre[None]
         e = f - f_mean[None] - einsum("nj,jk->nk", centred, slope)
@@ -229,19 +213,18 @@ def _from_features(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: F
     share = jnp.ones(n, x.dtype) if weights is None else weights * n
     chain = n // problem.num_chains
     whole = chain - chain % problem.stretch
-    kept = joined(jax.tree.map(lambda leaf: leaf[:, :whole], apart((arrays, share), problem.num_chains)))
-    grouped = apart(kept, problem.num_chains * whole // problem.stretch)
+    kept = join_draws(jax.tree.map(lambda leaf: leaf[:, :whole], split_draws((data.rows, share), problem.num_chains)))
+    grouped = split_draws(kept, problem.num_chains * whole // problem.stretch)
     influence, squares = map_over_blocks(residuals, grouped, max(1, length // problem.stretch))
     value = f_mean - einsum("j,jk->k", mean, slope)
     explained = 1 - squares.mean(axis=0) / jnp.where(variance > 0, variance, 1)
     return offset[0] + value, offset[0] + f_mean, jnp.where(variance > 0, explained, 1), influence, ridge
 
 
-def _from_gram(scorer: Scorer, arrays: PyTree, problem: _Problem, weights: None) -> _Fit:
+def _from_gram(data: Data, problem: _Problem) -> _Fit:
     """The same from the Gram matrix, where features outnumber draws."""
-    moved = in_coordinates_of(problem.form, scorer)
-    gram = gram_of(problem.form, *all_scored(moved, arrays))
-    x, _ = scorer(arrays)
+    gram = problem.plan.gram(*problem.plan.prepare(data).scored().rows)
+    x, _ = data.scored().rows
     n = len(x)
     values = problem.functions.values(x)
     offset = values[:1]

@@ -66,8 +66,8 @@ class Report:
         Of the Stein features, for each chain.
     effective_draws
         How many independent draws each chain is worth.
-    disagreement
-        Split R-hat of each coordinate: one where chains, and their halves, agree.
+    r_hat
+        Rank-normalised split R-hat of each coordinate: one where chains, and their halves, agree.
     detectable
         The smallest errors that these draws could have shown.
     caveats
@@ -85,11 +85,16 @@ class Report:
     findings: tuple[Finding, ...]
     autocorrelation_time: Float[np.ndarray, " chains"]
     effective_draws: Float[np.ndarray, " chains"]
-    disagreement: Float[np.ndarray, " dim"]
+    r_hat: Float[np.ndarray, " dim"]
     detectable: DetectableErrors
     caveats: tuple[str, ...]
     advice: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def disagreement(self) -> Float[np.ndarray, " dim"]:
+        """The name of `r_hat` in version 0.1."""
+        return self.r_hat
 
     @property
     def reject(self) -> bool:
@@ -106,7 +111,7 @@ class Report:
             "findings": [finding._asdict() for finding in self.findings],
             "autocorrelation_time": plain(self.autocorrelation_time),
             "effective_draws": plain(self.effective_draws),
-            "disagreement": plain(self.disagreement),
+            "r_hat": plain(self.r_hat),
             "detectable": self.detectable._asdict(),
             "caveats": list(self.caveats),
             "advice": list(self.advice),
@@ -116,7 +121,7 @@ class Report:
         """An xarray `Dataset` like that of `arviz.summary(…, fmt="xarray")`: variables with a dimension `metric`.
 
         The metrics are the error of the mean in standard deviations, the ratio of the standard deviation to the right
-        one, both with standard errors, how linear the score is, and split R-hat.
+        one, both with standard errors, how linear the score is, and rank-normalised split R-hat.
         """
         try:
             import xarray
@@ -124,14 +129,14 @@ class Report:
             error.add_note("`to_arviz` needs xarray: pip install 'jaxpsd[arviz]'.")
             raise
         errors = self.moments.errors
-        unknown = np.full(len(self.disagreement), np.nan)
+        unknown = np.full(len(self.r_hat), np.nan)
         metrics = {
-            "mean_error": errors.mean,
-            "mean_error_se": errors.mean_error,
-            "sd_ratio": unknown if errors.scale is None else errors.scale,
-            "sd_ratio_se": unknown if errors.scale_error is None else errors.scale_error,
+            "mean_off": errors.mean_off,
+            "mean_off_se": errors.mean_off_se,
+            "sd_ratio": unknown if errors.sd_ratio is None else errors.sd_ratio,
+            "sd_ratio_se": unknown if errors.sd_ratio_se is None else errors.sd_ratio_se,
             "score_linearity": self.moments.linearity,
-            "r_hat_split": self.disagreement,
+            "r_hat": self.r_hat,
         }
         table = np.stack([np.asarray(values, np.float64) for values in metrics.values()])
         variables, start = {}, 0
@@ -195,7 +200,7 @@ class Report:
         columns = self.moments.coordinate_table()
         position = {name: k for k, name in enumerate(self.moments.names)}
         rows = [position[name] for name in columns["coordinate"]]
-        return columns | {"split R-hat": [f"{self.disagreement[k]:.2f}" for k in rows]}
+        return columns | {"R-hat": [f"{self.r_hat[k]:.2f}" for k in rows]}
 
     def _chains(self) -> dict[str, list[str]]:
         """Each chain, or where there are many the quickest, the median and the slowest."""

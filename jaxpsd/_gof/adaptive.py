@@ -11,13 +11,15 @@ from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_choice, check_key, check_positive_integer
+from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
+from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.base import check_input
 from jaxpsd._discrepancies.psd import PSD, replicate_bytes
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted
-from jaxpsd._gof.gof_test import resampled, scored_in_advance
+from jaxpsd._gof.dependence import Dependence
+from jaxpsd._gof.gof_test import resample, score_in_advance
 from jaxpsd._gof.result import GofResult, result_of
 from jaxpsd._gof.settings import BOOTSTRAPS, Settings, check_several, check_weights_suit, labels_of
 from jaxpsd._stein.coordinates import Rule, Transform, fit_to_target
@@ -96,18 +98,36 @@ def adaptive_test(
     if isinstance(transform, str):
         check_choice(transform, ("target", *(rule.value for rule in Rule)), "transform")
     order = check_positive_integer(order, "order")
-    target, draws, weights = check_input(target, samples, weights, chains)
-    check_several(draws)
-    if transform == "target":
-        target = scored_in_advance(target, draws)
-        transform = fit_to_target(target, draws, weights)
+    given = check_input(target, samples, weights, chains)
+    check_several(given.draws)
+    result = run_adaptive_test(rng_key, given, settings, order=order, interactions=interactions, transform=transform)
+    warn_of(result.doubts)
+    return result
+
+
+def run_adaptive_test(
+    rng_key: PRNGKeyArray,
+    given: Given,
+    settings: Settings,
+    *,
+    order: int = 4,
+    interactions: bool = True,
+    transform: Transform | str = "target",
+    dependence: Dependence | None = None,
+) -> GofResult:
+    """The adaptive test of what has been checked; the dependence of the draws is measured unless it is known."""
+    if isinstance(transform, str) and transform == "target":
+        given = score_in_advance(given)
+        transform = fit_to_target(given)
     psd = PSD(order, interactions=interactions, transform=transform)
-    orders = (1, order) if order > 1 else (1,)
-    wanted = Wanted(orders, unbiased=method == "multinomial", maximum=_order_of_maximum(psd, draws, num_replicates))
-    form = psd._test_form(draws, weights, num_replicates, len(wanted.orders))
-    values, scheme = resampled(rng_key, psd, form, target, draws, weights, settings, wanted)
+    draws, num_replicates = given.draws, settings.num_replicates
+    orders, unbiased = (1, order) if order > 1 else (1,), settings.method == "multinomial"
+    wanted = Wanted(orders, unbiased=unbiased, maximum=_order_of_maximum(psd, draws, num_replicates))
+    plan = psd._test_plan(draws, given.weights, num_replicates, len(wanted.orders))
+    values, scheme, doubts = resample(rng_key, psd, plan, given, settings, wanted, dependence)
     parts = result_of(values, scheme, settings, (*labels_of(wanted), f"maximum of order {wanted.maximum}"))
-    return result_of(pvalues.smallest(values)[None], scheme, settings, ("−log₁₀ of the smallest p",), parts)
+    smallest = pvalues.smallest(values)[None]
+    return result_of(smallest, scheme, settings, ("−log₁₀ of the smallest p",), parts).doubted(doubts)
 
 
 def _order_of_maximum(psd: PSD, draws: Draws, num_replicates: int) -> int:

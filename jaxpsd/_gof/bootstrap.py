@@ -19,19 +19,19 @@ from jaxpsd._core.blocks import (
     Span,
     block_length,
     einsum,
-    num_draws,
     scan_over_blocks,
     sum_over_tile_pairs,
     weighted,
 )
-from jaxpsd._core.scores import Scorer
+from jaxpsd._core.data import Data
 from jaxpsd._core.sharding import num_shares, sum_of_shares
-from jaxpsd._core.types import Block, PyTree
-from jaxpsd._discrepancies.plans import Form, all_scored, equal_weights, extremes, in_coordinates_of, not_negative
+from jaxpsd._core.types import Block, PyTree, Weights
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan, equal_weights, not_negative
 from jaxpsd._gof.multipliers import Counts, Multinomial, Multipliers, Parity, Shifted, Signs, as_numbers
-from jaxpsd._gof.symptoms import Watched, watch, watched
+from jaxpsd._gof.symptoms import Symptoms, observe, symptoms_from
 
-Weights = Float[Array, " draws"] | None
+Values = Float[Array, "statistics columns"]
+"""A row for each statistic: the observed value first, then its replicates."""
 
 # The multipliers of a block: more than this does not stay in cache until it is used.
 _MULTIPLIER_BYTES = 2**21
@@ -76,38 +76,32 @@ class Sums(NamedTuple):
 
 
 def bootstrap(
-    scorer: Scorer,
-    arrays: PyTree,
-    form: Form,
-    weights: Weights,
-    multipliers: Signs | Shifted | Multinomial,
-    wanted: Wanted,
-) -> tuple[Float[Array, "statistics columns"], Watched]:
-    """All statistics wanted, a row each: the observed value first, then its replicates."""
-    scorer = in_coordinates_of(form, scorer)
-    ready = multipliers if isinstance(multipliers, Shifted) else multipliers.of_share(arrays)
-    if not form.is_pairwise:
-        return _from_features(scorer, arrays, form, weights, ready, wanted)
-    scored = all_scored(scorer, arrays)
-    sums, largest = watch(form, *scored, weights, num_draws(scored))
-    values = _from_pairs_or_features(scored, form, weights, ready, wanted)
-    return values, watched(sum_of_shares(sums), largest)
+    data: Data, plan: Plan, multipliers: Signs | Shifted | Multinomial, wanted: Wanted
+) -> tuple[Values, Symptoms]:
+    """All statistics wanted, and their replicates."""
+    data = plan.prepare(data)
+    ready = multipliers if isinstance(multipliers, Shifted) else multipliers.of_share(data.positions)
+    if isinstance(plan, FeaturePlan):
+        return _from_features(data, plan, ready, wanted)
+    assert isinstance(plan, PairPlan)
+    data = data.scored()
+    sums, largest = observe(plan, *data.rows, data.weights, data.num_draws)
+    return _from_pairs_or_features(data, plan, ready, wanted), symptoms_from(sum_of_shares(sums), largest)
 
 
 def _from_pairs_or_features(
-    scored: tuple[Block, Block], form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
-) -> Float[Array, "statistics columns"]:
+    data: Data, plan: PairPlan, multipliers: Signs | Shifted | Counts, wanted: Wanted
+) -> Values:
     """Each statistic in the way that is cheaper for it; a maximum needs the features, but those of low degree only."""
-    n, dim = num_draws(scored), scored[0].shape[1]
-    low = [order for order in wanted.orders if form.is_cheaper_from_features(order, n, dim, multipliers.num_replicates)]
+    n, dim, count = data.num_draws, data.x.shape[1], multipliers.num_replicates
+    low = [order for order in wanted.orders if plan.is_cheaper_from_features(order, n, dim, count)]
     high = [order for order in wanted.orders if order not in low]
     rows = []
     if high:
-        rows += [*_from_pairs(scored, form, weights, multipliers, replace(wanted, orders=tuple(high)))]
+        rows += [*_from_pairs(data, plan, multipliers, replace(wanted, orders=tuple(high)))]
     if low or wanted.maximum is not None:
-        some = form.up_to(max(filter(None, [*low, wanted.maximum])), dim)
-        only = replace(wanted, orders=tuple(low))
-        rows += [*_from_features(lambda block: block, scored, some, weights, multipliers, only)[0]]
+        some = plan.features_up_to(max(filter(None, [*low, wanted.maximum])), dim)
+        rows += [*_from_features(data, some, multipliers, replace(wanted, orders=tuple(low)))[0]]
     # Those over pairs came first; a maximum stays last.
     place = {order: row for row, order in enumerate([*high, *low])}
     return jnp.stack([*(rows[place[order]] for order in wanted.orders), *rows[len(place) :]])
@@ -117,87 +111,78 @@ def _from_pairs_or_features(
 
 
 def _from_features(
-    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
-) -> tuple[Float[Array, "statistics columns"], Watched]:
-    x, _ = jax.eval_shape(scorer, arrays)
-    sums, seen = accumulate_all(scorer, arrays, form, weights, multipliers, wanted)
-    return statistics(form, wanted, sums, num_draws(arrays), x.shape[1], weighted=weights is not None), seen
+    data: Data, plan: FeaturePlan, multipliers: Signs | Shifted | Counts, wanted: Wanted
+) -> tuple[Values, Symptoms]:
+    sums, seen = accumulate_all(data, plan, multipliers, wanted)
+    num_draws = None if data.weights is not None else data.num_draws
+    return statistics(plan, wanted, sums, num_draws, data.x.shape[1]), seen
 
 
 def accumulate_all(
-    scorer: Scorer, arrays: PyTree, form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
-) -> tuple[Sums, Watched]:
+    data: Data, plan: FeaturePlan, multipliers: Signs | Shifted | Counts, wanted: Wanted
+) -> tuple[Sums, Symptoms]:
     """Sums over all draws, those of other devices too."""
-    sums, seen, last = accumulate(scorer, arrays, form, weights, multipliers, wanted, multipliers.start())
+    sums, seen, last = accumulate(data, plan, multipliers, wanted, multipliers.start())
     if isinstance(multipliers, Signs) and num_shares() > 1:
         sums = sums.continuing(multipliers.before_share(last))
     return sum_of_shares(sums), seen
 
 
 def accumulate(
-    scorer: Scorer,
-    arrays: PyTree,
-    form: Form,
-    weights: Weights,
-    multipliers: Signs | Shifted | Counts,
-    wanted: Wanted,
-    carry: PyTree,
-) -> tuple[Sums, Watched, PyTree]:
+    data: Data, plan: FeaturePlan, multipliers: Signs | Shifted | Counts, wanted: Wanted, carry: PyTree
+) -> tuple[Sums, Symptoms, PyTree]:
     """Sums over the draws of this device; and what the multipliers hand on to the draws that follow."""
-    n = num_draws(arrays)
+    n, scorer = data.num_draws, data.scorer()
 
-    def on_block(
-        span: Span, carry: PyTree, block: PyTree, block_weights: Float[Array, " block"] | None
-    ) -> tuple[PyTree, PyTree, Array]:
-        x, s = scorer(block)
+    def on_block(span: Span, carry: PyTree, rows: PyTree, weights: Weights) -> tuple[PyTree, PyTree, Array]:
+        x, s = scorer(rows)
         v, carry = multipliers.of_block(span, len(x), carry, x.dtype)
-        seen, largest = watch(form, x, s, block_weights, n)
-        return carry, (_block_sums(form, wanted, x, s, block_weights, v), seen), largest
+        seen, largest = observe(plan, x, s, weights, n)
+        return carry, (_block_sums(plan, wanted, x, s, weights, v), seen), largest
 
-    x, _ = jax.eval_shape(scorer, arrays)
-    length = _block_length(form, x, multipliers.num_replicates)
-    carry, (sums, seen), largest = scan_over_blocks(on_block, carry, arrays, weights, length)
-    return sums, watched(sum_of_shares(seen), largest), carry
+    length = _block_length(plan, data.x, multipliers.num_replicates)
+    carry, (sums, seen), largest = scan_over_blocks(on_block, carry, data.rows, data.weights, length)
+    return sums, symptoms_from(sum_of_shares(seen), largest), carry
 
 
-def _block_length(form: Form, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
+def _block_length(plan: FeaturePlan, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
     """Draws to work on at a time."""
     row_bytes = (1 + num_replicates) * x.dtype.itemsize
-    longest = max(1, min(WORKING_SET // form.working_bytes(x), _MULTIPLIER_BYTES // row_bytes))
-    return block_length(len(x), 1, longest, given=form.block_size)
+    longest = max(1, min(WORKING_SET // plan.working_bytes(x), _MULTIPLIER_BYTES // row_bytes))
+    return block_length(len(x), 1, longest, given=plan.block_size)
 
 
 def _block_sums(
-    form: Form, wanted: Wanted, x: Block, s: Block, weights: Float[Array, " block"] | None, multipliers: Multipliers
+    plan: FeaturePlan, wanted: Wanted, x: Block, s: Block, weights: Weights, multipliers: Multipliers
 ) -> Sums:
     """What a block of draws adds to the sums."""
-    tau = weighted(form.features(x, s), weights).T
+    tau = weighted(plan.features(x, s), weights).T
     squares = diagonals = None
     if wanted.maximum is not None:
         squares = (tau**2).sum(axis=1)
     if wanted.unbiased and wanted.orders:
-        square_norms = [(tau[:count] ** 2).sum(axis=0) for count in _counts(form, wanted, x.shape[1])]
-        diagonals = einsum("kn,nm->km", jnp.stack(square_norms), multipliers**2)
+        counts = (_up_to(plan, order, x.shape[1])[1] for order in wanted.orders)
+        diagonals = einsum("kn,nm->km", jnp.stack([(tau[:k] ** 2).sum(axis=0) for k in counts]), multipliers**2)
     return Sums(einsum("jn,nm->jm", tau, multipliers), squares, diagonals)
 
 
-def statistics(
-    form: Form, wanted: Wanted, sums: Sums, num_draws: Array | int, dim: int, *, weighted: bool = False
-) -> Float[Array, "statistics columns"]:
-    """All statistics wanted, from the sums over all draws."""
-    z = sums.z if weighted else sums.z / num_draws
-    rows = [
-        (form if order is None else form.up_to(order, dim)).squared_norm(z[:count])
-        for order, count in zip(wanted.orders, _counts(form, wanted, dim), strict=True)
-    ]
-    if sums.diagonals is not None:
+def statistics(plan: FeaturePlan, wanted: Wanted, sums: Sums, num_draws: Array | int | None, dim: int) -> Values:
+    """All statistics wanted, from the sums over all draws; their number is None where they have weights."""
+    z = sums.z if num_draws is None else sums.z / num_draws
+    rows = [some.squared_norm(z[:count]) for some, count in (_up_to(plan, order, dim) for order in wanted.orders)]
+    if sums.diagonals is not None and num_draws is not None:
         rows = [_unbiased(v, delta, num_draws) for v, delta in zip(rows, sums.diagonals, strict=True)]
     if sums.squares is not None and wanted.maximum is not None:
-        count = _count(form, wanted.maximum, dim)
+        _, count = _up_to(plan, wanted.maximum, dim)
         # A feature that is zero for every draw is not an extreme one.
         error = jnp.where(sums.squares > 0, jnp.sqrt(sums.squares), jnp.inf)[:count, None]
         rows.append(jnp.max(jnp.abs(sums.z[:count]) / error, axis=0))
     return jnp.stack(rows)
+
+
+def _up_to(plan: FeaturePlan, order: int | None, dim: int) -> tuple[FeaturePlan, int | None]:
+    """The plan with features up to this order, and how many those are; None stands for all."""
+    return (plan, None) if order is None else ((some := plan.up_to(order, dim)), some.num_features(dim))
 
 
 def _unbiased(
@@ -208,43 +193,32 @@ def _unbiased(
     return u.at[0].multiply(num_draws / (num_draws - 1))
 
 
-def _counts(form: Form, wanted: Wanted, dim: int) -> list[int | None]:
-    return [None if order is None else _count(form, order, dim) for order in wanted.orders]
-
-
-def _count(form: Form, order: int, dim: int) -> int:
-    """How many features have degrees up to this order."""
-    one = jax.ShapeDtypeStruct((1, dim), jnp.float32)
-    return jax.eval_shape(form.up_to(order, dim).features, one, one).shape[1]
-
-
 # --- from pairs of draws ----------------------------------------------------------------------------------
 
 
-def _from_pairs(
-    scored: tuple[Block, Block], form: Form, weights: Weights, multipliers: Signs | Shifted | Counts, wanted: Wanted
-) -> Float[Array, "orders columns"]:
-    (x, _), n, dim = scored, num_draws(scored), scored[0].shape[1]
+def _from_pairs(data: Data, plan: PairPlan, multipliers: Signs | Shifted | Counts, wanted: Wanted) -> Values:
+    (x, s), n = data.rows, data.num_draws
+    dim = x.shape[1]
     ready = multipliers if isinstance(multipliers, Counts) else multipliers.prepared(len(x))
-    w = equal_weights(x) if weights is None else weights
-    forms = [form if order is None else form.up_to(order, dim) for order in wanted.orders]
-    length = form.tile_length(len(x), dim, x.dtype.itemsize)
+    w = equal_weights(data) if data.weights is None else data.weights
+    plans = [plan if order is None else plan.up_to(order, dim) for order in wanted.orders]
+    length = plan.tile_length(len(x), dim, x.dtype.itemsize)
 
     def tile_sum(left: Side, right: Side) -> Float[Array, "orders columns"]:
         (one, left_v), (other, right_v) = left.arrays, right.arrays
-        kernels = [each.kernel(*one, *other) for each in forms]
+        kernels = [each.kernel(*one, *other) for each in plans]
         left_v, right_v = left.weights[:, None] * left_v, right.weights[:, None] * right_v
         return jnp.stack([(left_v * einsum("ij,jm->im", kernel, right_v)).sum(axis=0) for kernel in kernels])
 
-    extremeness, _ = extremes(form, *scored, w, n)
-    v = not_negative(sum_over_tile_pairs(tile_sum, (scored, ready), w, length), sum_of_shares(extremeness))
+    extremeness, _ = plan.extremes(x, s, w, n)
+    v = not_negative(sum_over_tile_pairs(tile_sum, ((x, s), ready), w, length), sum_of_shares(extremeness))
     if not wanted.unbiased:
         return v
 
     def diagonal(span: Span, carry: None, block: tuple[Block, Block], fresh: Weights) -> tuple[None, Array, None]:
-        deltas = jnp.stack([weighted(each.diagonal(*block), fresh) for each in forms])
+        deltas = jnp.stack([weighted(each.diagonal(*block), fresh) for each in plans])
         return carry, einsum("kn,nm->km", deltas, ready.rows(span.start, length).astype(x.dtype) ** 2), None
 
-    _, delta, _ = scan_over_blocks(diagonal, None, scored, None, length)
+    _, delta, _ = scan_over_blocks(diagonal, None, (x, s), None, length)
     delta = sum_of_shares(delta)
     return jnp.stack([_unbiased(*row, n) for row in zip(v, delta, strict=True)])

@@ -38,22 +38,24 @@ def survival(q: float, weights: Float[np.ndarray, " terms"]) -> float:
 
 def critical_value(alpha: float, weights: Float[np.ndarray, " terms"]) -> float:
     """The q with P(Σ_i ω_i Z_i² > q) = alpha."""
-    low, high = 0.0, float(np.sum(weights))
+    high = float(np.sum(weights))
     while survival(high, weights) > alpha:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if survival(middle, weights) > alpha else (low, middle)
-    return (low + high) / 2
+        high *= 2
+    return _root(lambda q: survival(q, weights) - alpha, 0.0, high)
 
 
 def _crossing(q: float, omega: Float[np.ndarray, " terms"], low: float, high: float) -> float:
     """Where K(t) − qt − log|t|, convex between `low` and `high`, is smallest."""
-    for _ in range(60):
-        middle = (low + high) / 2
-        slope = (omega / (1 - 2 * omega * middle)).sum() - q - 1 / middle
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return (low + high) / 2
+    # The slope is infinite at both ends, of opposite signs.
+    inside = 1e-12 * (high - low)
+    return _root(lambda t: (omega / (1 - 2 * omega * t)).sum() - q - 1 / t, low + inside, high - inside)
+
+
+def _root(fn: Callable[[float], float], low: float, high: float) -> float:
+    # Not imported with the module: it takes a while, and few need it.
+    from scipy.optimize import brentq
+
+    return brentq(fn, low, high, xtol=1e-300, rtol=1e-12)  # pyright: ignore[reportReturnType]
 
 
 def _integral(q: float, omega: Float[np.ndarray, " terms"], crossing: float) -> float:

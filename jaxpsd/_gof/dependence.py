@@ -5,10 +5,10 @@ same, in units of single draws, for a series of means over b successive draws, w
 measured at bounded cost.
 """
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,13 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import block_length, map_over_blocks
-from jaxpsd._core.draws import Draws, apart
-from jaxpsd._core.scores import Scorer, run, run_on_shares
-from jaxpsd._core.sharding import followed_by_next_share, put_together, shards_of, share_index
+from jaxpsd._core.data import Data
+from jaxpsd._core.draws import Draws, split_draws
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given
+from jaxpsd._core.sharding import assemble_shares, shards_of, share_index, with_next_share
 from jaxpsd._core.types import PyTree, Scalar
-from jaxpsd._discrepancies.plans import Form, in_coordinates_of
+from jaxpsd._discrepancies.plans import Plan
 
 # Sokal's rule: sum correlations up to the first lag of at least this many autocorrelation times.
 _WINDOW = 5
@@ -53,8 +55,9 @@ class Dependence(NamedTuple):
     is_clear: bool
 
 
-def measure_dependence(target: PyTree, draws: Draws, form: Form, function: Callable[..., Any] | None) -> Dependence:
+def measure_dependence(given: Given, plan: Plan) -> Dependence:
     """Measure the autocorrelation time in a pilot pass, over as many of the last draws as it takes."""
+    draws = given.draws
     chain = draws.num_draws // draws.num_chains
     length = min(chain, max(2, PILOT_DRAWS // draws.num_chains))
     while True:
@@ -62,7 +65,7 @@ def measure_dependence(target: PyTree, draws: Draws, form: Form, function: Calla
         stride = min(stride, max(1, length // 2))
         kept = length - length % stride
         shape, stretches = _Shape(draws.num_chains, kept // stride, stride), _stretches(draws, kept, stride)
-        found = run_on_shares(_pilot, target, draws, form, None, stretches, shape, function=function)
+        found = run(_pilot, given, plan, stretches, shape)
         times, errors, lag_one = map(np.asarray, found)
         time = float(times.max())
         if length == chain or time * _ENOUGH_TIMES < length:
@@ -115,30 +118,27 @@ def _stretches(draws: Draws, kept: int, stride: int) -> _Stretches:
     return _Stretches(start, number)
 
 
-def _pilot(
-    scorer: Scorer, arrays: PyTree, form: Form, weights: None, stretches: _Stretches, shape: _Shape
-) -> tuple[Array, Array, Array]:
+def _pilot(data: Data, plan: Plan, stretches: _Stretches, shape: _Shape) -> tuple[Array, Array, Array]:
     """Autocorrelation times of the leading features, their errors if they were one, and lag-one correlations."""
-    moved = in_coordinates_of(form, scorer)
+    scorer, x = plan.prepare(data).scorer(), data.x
     # A stretch may end among the draws of the next share.
-    reachable = followed_by_next_share(arrays, shape.stride - 1)
+    reachable = with_next_share(data.rows, shape.stride - 1)
 
     def summaries(start: Int[Array, " stretches"]) -> tuple[Array, Array, Array]:
         rows = (start[:, None] + jnp.arange(shape.stride)[None]).ravel()
-        tau = form.leading_features(*moved(jax.tree.map(lambda leaf: leaf[rows], reachable)))
+        tau = plan.leading_features(*scorer(jax.tree.map(lambda leaf: leaf[rows], reachable)))
         tau = tau.reshape(-1, shape.stride, tau.shape[1])
         mean = tau.mean(axis=1)
         within = tau - mean[:, None]
         return mean, (within**2).mean(axis=1), (within[:, 1:] * within[:, :-1]).sum(axis=1)
 
     points = shape.num_chains * shape.per_chain
-    x, _ = jax.eval_shape(moved, arrays)
     one = jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype)
-    count = jax.eval_shape(form.leading_features, one, one).shape[1]
+    count = jax.eval_shape(plan.leading_features, one, one).shape[1]
     start, number = (jnp.asarray(part)[share_index()] for part in stretches)
     length = block_length(len(start), 4 * count * shape.stride * x.dtype.itemsize)
     of_share = map_over_blocks(summaries, start, length)
-    means, squares, products = (put_together(part, number, points) for part in of_share)
+    means, squares, products = (assemble_shares(part, number, points) for part in of_share)
 
     centre = means.mean(axis=0)
     series = (means - centre[None]).reshape(shape.num_chains, -1, means.shape[1])
@@ -157,21 +157,27 @@ def _pilot(
     return times, error, jnp.where(varies, successive / variance, 0)
 
 
-def times_by_chain(scores: PyTree, draws: Draws, form: Form) -> Float[np.ndarray, " chains"]:
+def times_by_chain(given: Given, plan: Plan) -> Float[np.ndarray, " chains"]:
     """Measure the autocorrelation time of every chain by itself."""
-    chain = draws.num_draws // draws.num_chains
+    count = given.draws.num_chains
+    chain = given.draws.num_draws // count
     stride = max(1, min(chain // _POINTS, chain // 2))
-    shape = _Shape(draws.num_chains, chain // stride, stride)
-    return np.maximum(run(_times_by_chain, scores, draws, form, shape), 1)
+    shape = _Shape(count, chain // stride, stride)
+    return np.maximum(run(_times_by_chain, given, plan, shape, result="gathered"), 1)
 
 
-def _times_by_chain(scorer: Scorer, arrays: PyTree, form: Form, shape: _Shape) -> Float[Array, " chains"]:
-    chains = apart(arrays, shape.num_chains)
-    length = jax.tree.leaves(chains)[0].shape[1]
+def _times_by_chain(data: Data, plan: Plan, shape: _Shape) -> Float[Array, " chains"]:
+    length = len(data.x) // shape.num_chains
     start = length - shape.stride * np.arange(shape.per_chain, 0, -1)
     stretches = _Stretches(start[None], np.arange(shape.per_chain)[None])
     alone = shape._replace(num_chains=1)
-    return jax.lax.map(lambda each: _pilot(scorer, each, form, None, stretches, alone)[0].max(), chains)
+
+    def time(rows: PyTree) -> Scalar:
+        positions, scores = rows
+        chain = replace(data, positions=positions, scores=scores, weights=None)
+        return _pilot(chain, plan, stretches, alone)[0].max()
+
+    return jax.lax.map(time, split_draws(data.rows, shape.num_chains))
 
 
 @partial(jax.jit, static_argnums=1)

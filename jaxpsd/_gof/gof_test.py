@@ -3,11 +3,10 @@
 The bootstrap compares the statistic with replicates in which each draw's features are multiplied by random
 numbers of mean zero: what the statistic would look like if the features had mean zero, as they have under the
 target. The asymptotic test compares it with its limiting distribution. Nothing here knows which discrepancy it
-is: a `Form` offers features, or a Stein kernel.
+is: a `Plan` has features, or a Stein kernel.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +14,22 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxpsd._core.checks import check_fits, check_key, check_samples, is_concrete
-from jaxpsd._core.draws import Draws
-from jaxpsd._core.scores import LogDensity, check_target, run, run_on_shares, scores_of
-from jaxpsd._core.sharding import beside
+from jaxpsd._core.checks import check_fits, check_key, check_samples, check_underflow, is_concrete
+from jaxpsd._core.data import Score
+from jaxpsd._core.doubts import Doubt, warn_of
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given, check_input, check_target
+from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.base import Discrepancy, check_input
-from jaxpsd._discrepancies.plans import Form, mean_over_pairs
+from jaxpsd._discrepancies.base import Discrepancy, largest_score
+from jaxpsd._discrepancies.ksd import LinearKSD
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan
 from jaxpsd._gof import chisquare
-from jaxpsd._gof.bootstrap import Wanted, bootstrap
-from jaxpsd._gof.dependence import PILOT_DRAWS, measure_dependence
+from jaxpsd._gof.bootstrap import Values, Wanted, bootstrap
+from jaxpsd._gof.dependence import PILOT_DRAWS, Dependence, measure_dependence
 from jaxpsd._gof.limits import Null, null_matrix, null_root, simulate, simulate_norms
 from jaxpsd._gof.result import GofResult, result_of, without_replicates
-from jaxpsd._gof.scheme import Scheme, effective_draws, settle
+from jaxpsd._gof.scheme import Scheme, choose_bootstrap, effective_draws
 from jaxpsd._gof.settings import (
     INDEPENDENT,
     Settings,
@@ -39,7 +41,7 @@ from jaxpsd._gof.settings import (
     labels_of,
     wanted_of,
 )
-from jaxpsd._gof.symptoms import Watched, warn, warn_of_few
+from jaxpsd._gof.symptoms import Symptoms, find_doubts, find_too_few
 
 
 def gof_test(
@@ -131,26 +133,27 @@ def gof_test(
     check_discrepancy(discrepancy)
     check_key(rng_key)
     settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
-    if discrepancy._only_asymptotic and method == "auto":
+    if isinstance(discrepancy, LinearKSD) and method == "auto":
         settings = settings._replace(method="asymptotic")
     if not deterministic:
         settings.check_attainable()
     orders = check_orders(orders, discrepancy)
     _check_combination(settings, discrepancy, weights, orders, null_samples, null_target, deterministic)
-    target, draws, weights = check_input(target, samples, weights, chains)
-    check_several(draws)
+    given = check_input(target, samples, weights, chains)
+    check_several(given.draws)
     if settings.method == "asymptotic":
-        form = discrepancy._test_form(draws, weights, 0)
-        null = _checked_null(null_samples, null_target, target, draws, chains)
-        if discrepancy._only_asymptotic:
-            return _normal_test(discrepancy, form, target, draws, settings)
-        if not form.is_quadratic:
-            return _norm_test(rng_key, discrepancy, form, target, draws, null, settings)
-        return _asymptotic_test(rng_key, discrepancy, form, target, draws, null, settings, deterministic=deterministic)
-    wanted = wanted_of(orders, unbiased=settings.method == "multinomial")
-    form = discrepancy._test_form(draws, weights, num_replicates, len(wanted.orders))
-    values, scheme = resampled(rng_key, discrepancy, form, target, draws, weights, settings, wanted)
-    return result_of(values, scheme, settings, labels_of(wanted))
+        null = _check_null(null_samples, null_target, given, chains)
+        if isinstance(discrepancy, LinearKSD):
+            result = _normal_test(discrepancy, given, settings)
+        else:
+            result = _limit_test(rng_key, discrepancy, given, null, settings, deterministic=deterministic)
+    else:
+        wanted = wanted_of(orders, unbiased=settings.method == "multinomial")
+        plan = discrepancy._test_plan(given.draws, given.weights, num_replicates, len(wanted.orders))
+        values, scheme, doubts = resample(rng_key, discrepancy, plan, given, settings, wanted)
+        result = result_of(values, scheme, settings, labels_of(wanted)).doubted(doubts)
+    warn_of(result.doubts)
+    return result
 
 
 def _check_combination(
@@ -167,7 +170,7 @@ def _check_combination(
     check_weights_suit(method, weights)
     if method == "multinomial" or (method == "asymptotic" and deterministic):
         discrepancy._check_pairs("U-statistic, which this method tests,")
-    if discrepancy._only_asymptotic:
+    if isinstance(discrepancy, LinearKSD):
         if method != "asymptotic":
             raise ValueError(f"{name} is a mean of independent terms, tested by method='asymptotic'; got {method!r}.")
         if deterministic or null_samples is not None:
@@ -186,172 +189,157 @@ def _check_combination(
 # --- bootstraps -------------------------------------------------------------------------------------------
 
 
-def scored_in_advance(target: PyTree, draws: Draws) -> PyTree:
-    """The scores, where more than one pass needs them and they are few enough to be kept."""
-    return scores_of(target, draws) if draws.num_draws <= PILOT_DRAWS else target
+def score_in_advance(given: Given) -> Given:
+    """With scores, where more than one pass needs them and they are few enough to be kept."""
+    return given.with_scores() if given.draws.num_draws <= PILOT_DRAWS else given
 
 
-def resampled(
+def resample(
     rng_key: PRNGKeyArray,
     discrepancy: Discrepancy,
-    form: Form,
-    target: PyTree,
-    draws: Draws,
-    weights: Float[Array, " draws"] | None,
+    plan: Plan,
+    given: Given,
     settings: Settings,
     wanted: Wanted,
-) -> tuple[Float[Array, "statistics columns"], Scheme]:
-    """The wanted statistics and their replicates, by the method that suits the draws; warnings where due."""
-    function = discrepancy._function
+    dependence: Dependence | None = None,
+) -> tuple[Values, Scheme, tuple[Doubt, ...]]:
+    """The wanted statistics and their replicates, by the method that suits the draws; and doubts."""
+    draws = given.draws
     if settings.measures:
-        target = scored_in_advance(target, draws)
-    scheme = settle(rng_key, settings, target, draws, form, function)
-    rows = form.tile_length(draws.num_draws, draws.dim, draws.dtype.itemsize) if form.is_pairwise else 1
-    _check_replicates_fit(settings.num_replicates, rows, draws)
-    values, seen = run_on_shares(bootstrap, target, draws, form, weights, scheme.multipliers, wanted, function=function)
-    discrepancy._finite(values, target, draws, "A statistic or one of its replicates")
-    check_varies(values, draws, discrepancy)
-    warn_of_doubts(seen, scheme, draws, form, settings)
-    return values, scheme
+        given = score_in_advance(given)
+    scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
+    is_pairwise = isinstance(plan, PairPlan)
+    rows = plan.tile_length(draws.num_draws, draws.dim, draws.dtype.itemsize) if is_pairwise else 1
+    _check_replicates_fit(settings.num_replicates, rows, given)
+    values, seen = run(bootstrap, given, plan, scheme.multipliers, wanted)
+    check_values(values, discrepancy, given, "A statistic or one of its replicates")
+    return values, scheme, (*given.doubts, *doubts_of(seen, scheme, given, plan, settings))
 
 
-def warn_of_doubts(seen: Watched, scheme: Scheme, draws: Draws, form: Form, settings: Settings) -> None:
-    """Warn of what makes a bootstrap of these draws doubtful."""
+def doubts_of(seen: Symptoms, scheme: Scheme, given: Given, plan: Plan, settings: Settings) -> tuple[Doubt, ...]:
+    """What makes a bootstrap of these draws doubtful."""
     independent = scheme.method in INDEPENDENT
-    warn(seen, draws, form, method=scheme.method, assumes_independence=independent)
-    effective = None if independent else effective_draws(scheme, draws)
-    warn_of_few(scheme.floor, settings.alpha, effective, form.highest_degree)
+    effective = None if independent else effective_draws(scheme, given.draws)
+    return (
+        *find_doubts(seen, given.draws, plan, method=scheme.method, assumes_independence=independent),
+        *find_too_few(scheme.floor, settings.alpha, effective, plan.highest_degree),
+    )
 
 
-def _check_replicates_fit(num_replicates: int, rows: int, draws: Draws) -> None:
-    check_fits((rows, 1 + num_replicates), draws.dtype, "The replicates", "Take fewer of them.")
+def _check_replicates_fit(num_replicates: int, rows: int, given: Given) -> None:
+    check_fits((rows, 1 + num_replicates), given.draws.dtype, "The replicates", "Take fewer of them.")
 
 
-def check_varies(values: Float[Array, "..."], draws: Draws, discrepancy: Discrepancy) -> None:
-    """Refuse to compare zeros with each other, in any row."""
-    if is_concrete(values) and not np.any(values, axis=-1).all():
-        raise FloatingPointError(
-            f"A statistic and all its replicates are zero in {draws.dtype}: all Stein features of "
-            f"{type(discrepancy).__name__} are, or their squares are too small for it. Nothing can be compared. "
-            "Are the scores zero? Otherwise use other units, `transform='standardize'`, or float64."
-        )
+def check_values(values: Float[Array, "..."], discrepancy: Discrepancy, given: Given, what: str) -> None:
+    """Refuse to compare what is not finite, and zeros with each other, in any row."""
+    discrepancy._check_value(values, given, what)
+    check_underflow(values, lambda: largest_score(given), "The scores")
 
 
 # --- the asymptotic test ----------------------------------------------------------------------------------
 
 
-def _checked_null(
-    null_samples: PyTree | None, null_target: Target | None, target: PyTree, draws: Draws, chains: bool | None
-) -> tuple[PyTree, Draws] | None:
+def _check_null(
+    null_samples: PyTree | None, null_target: Target | None, given: Given, chains: bool | None
+) -> Given | None:
     """Draws of the target, and how to score them."""
     if null_samples is None:
         return None
-    null_draws = check_samples(null_samples, chains=chains, name="null_samples")
+    draws, target = check_samples(null_samples, chains=chains, name="null_samples"), given.target
     if null_target is not None:
-        target = check_target(null_target, null_samples, null_draws, chains=chains)
-    elif not isinstance(target, LogDensity):
+        target = check_target(null_target, null_samples, draws, chains=chains)
+    elif not isinstance(target, Score):
         raise ValueError("`target` are scores at `samples`; those at `null_samples` are needed as `null_target`.")
-    check_several(null_draws)
-    if null_draws.structure != draws.structure:
+    check_several(draws)
+    if draws.structure != given.draws.structure:
         raise ValueError("`null_samples` must have the structure, shape and dtype of `samples`, but for their number.")
-    return target, null_draws
+    return Given(draws, target)
 
 
-def _asymptotic_test(
+def _limit_test(
     rng_key: PRNGKeyArray,
     discrepancy: Discrepancy,
-    form: Form,
-    target: PyTree,
-    draws: Draws,
-    null: tuple[PyTree, Draws] | None,
+    given: Given,
+    null: Given | None,
     settings: Settings,
     *,
     deterministic: bool,
 ) -> GofResult:
-    n, function = draws.num_draws, discrepancy._function
+    """Compare U with its limit, given by a matrix; or V, where the norm is not a sum of squares, by a root of one."""
+    plan, n = discrepancy._test_plan(given.draws, given.weights, 0), given.draws.num_draws
+    is_quadratic = not isinstance(plan, FeaturePlan) or plan.is_quadratic
 
-    def null_of(target: PyTree, draws: Draws, what: str, *, centred: bool) -> Any:
-        count = discrepancy._num_features(draws)
-        side = draws.num_draws if count is None else min(count, draws.num_draws)
-        kind = Null(from_features=side == count, centred=centred)
+    def limit_of(given: Given, what: str, *, centred: bool) -> tuple[Array, Array, Symptoms]:
+        """The statistic, the matrix of its null distribution, and what was seen of the draws."""
+        draws, count = given.draws, discrepancy._num_features(given.draws)
+        side = draws.num_draws if count is None else min(count, draws.num_draws) if is_quadratic else count
         check_fits((side, side), draws.dtype, "The matrix of the null distribution", "Use a bootstrap, or fewer draws.")
-        # The n × n matrix is made on one device.
-        where = run_on_shares if kind.from_features else run
-        u, matrix, seen = where(null_matrix, target, draws, form, kind, function=function)
-        discrepancy._finite(jnp.append(jnp.abs(matrix).max(), u), target, draws, what)
-        return u, matrix, seen
+        if is_quadratic:
+            kind = Null(from_features=side == count, centred=centred)
+            # The n × n matrix is made on one device.
+            result = "sums" if kind.from_features else "gathered"
+            found = run(null_matrix, given, _with_features(plan, discrepancy, given, kind), kind, result=result)
+        else:
+            found = run(null_root, given, plan)
+        discrepancy._check_value(jnp.append(jnp.abs(found[1]).max(), found[0]), given, what)
+        return found
 
-    _check_replicates_fit(settings.num_replicates, 1, draws)
-    u, matrix, seen = null_of(target, draws, "The statistic or its null distribution", centred=True)
-    check_varies(jnp.append(jnp.abs(matrix).max(), u), draws, discrepancy)
+    _check_replicates_fit(settings.num_replicates, 1, given)
+    statistic, matrix, seen = limit_of(given, "The statistic or its null distribution", centred=True)
+    check_values(jnp.append(jnp.abs(matrix).max(), statistic), discrepancy, given, "The statistic")
     if null is not None:
-        _, matrix, _ = null_of(*null, "The null distribution", centred=False)
-        matrix = beside(u, matrix)
-    warn(seen, draws, form, method="asymptotic", assumes_independence=True)
-    if not deterministic:
-        values = jnp.append(u, simulate(beside(matrix, rng_key), matrix, settings.num_replicates) / n)
-        return result_of(values[None], _ASYMPTOTIC, settings, ("U",))
+        matrix = move_to_devices_of(statistic, limit_of(null, "The null distribution", centred=False)[1])
+    doubts = (*given.doubts, *find_doubts(seen, given.draws, plan, method="asymptotic", assumes_independence=True))
+    if deterministic:
+        return _deterministic(statistic, matrix, n, settings).doubted(doubts)
+    key, count = move_to_devices_of(matrix, rng_key), settings.num_replicates
+    replicates = simulate(key, matrix, count) if is_quadratic else simulate_norms(key, plan, matrix, count)
+    values = jnp.append(statistic, replicates / n)[None]
+    return result_of(values, _ASYMPTOTIC, settings, ("U" if is_quadratic else "V",)).doubted(doubts)
+
+
+_ASYMPTOTIC = Scheme("asymptotic", None, None, None, 0.0)
+
+
+def _with_features(plan: Plan, discrepancy: Discrepancy, given: Given, kind: Null) -> Plan:
+    """The plan, or where features are needed that it has not, the one that has them."""
+    lacks = kind.from_features and not isinstance(plan, FeaturePlan)
+    return discrepancy._feature_plan(given.draws) if lacks else plan
+
+
+def _deterministic(u: Array, matrix: Array, num_draws: int, settings: Settings) -> GofResult:
+    """The p-value as a probability, computed on the host."""
     if not is_concrete(u, matrix):
         raise ValueError("`deterministic=True` computes on the host and cannot be traced; simulate inside `jit`.")
     # Not negative but for rounding.
     weights = np.maximum(np.linalg.eigvalsh(np.asarray(matrix, np.float64)), 0)
     mean = float(weights.sum())
     # In double precision: single precision has no numbers for the smallest p-values.
-    p = np.asarray(chisquare.survival(n * float(u) + mean, weights))
-    threshold = np.asarray((chisquare.critical_value(settings.alpha, weights) - mean) / n)
+    p = np.asarray(chisquare.survival(num_draws * float(u) + mean, weights))
+    threshold = np.asarray((chisquare.critical_value(settings.alpha, weights) - mean) / num_draws)
     return without_replicates(u, p, threshold, settings)
 
 
-_ASYMPTOTIC = Scheme("asymptotic", None, None, None, 0.0)
-
-
-def _norm_test(
-    rng_key: PRNGKeyArray,
-    discrepancy: Discrepancy,
-    form: Form,
-    target: PyTree,
-    draws: Draws,
-    null: tuple[PyTree, Draws] | None,
-    settings: Settings,
-) -> GofResult:
-    """For a norm that is not a sum of squares."""
-    count = discrepancy._num_features(draws)
-    _check_replicates_fit(settings.num_replicates, 1, draws)
-    if count is None:
-        raise TypeError(f"{type(discrepancy).__name__} has neither a sum over pairs of draws nor features.")
-    check_fits((count, count), draws.dtype, "The covariance of the features", "Use a bootstrap, or fewer features.")
-    function = discrepancy._function
-    v, root, seen = run_on_shares(null_root, target, draws, form, function=function)
-    discrepancy._finite(jnp.append(root, v), target, draws, "The statistic or its null distribution")
-    check_varies(jnp.append(root, v), draws, discrepancy)
-    if null is not None:
-        _, root, _ = run_on_shares(null_root, *null, form, function=function)
-        root = beside(v, root)
-        discrepancy._finite(root, *null, "The null distribution")
-    warn(seen, draws, form, method="asymptotic", assumes_independence=True)
-    values = jnp.append(v, simulate_norms(beside(root, rng_key), form, root, settings.num_replicates) / draws.num_draws)
-    return result_of(values[None], _ASYMPTOTIC, settings, ("V",))
-
-
-def _normal_test(discrepancy: Discrepancy, form: Form, target: PyTree, draws: Draws, settings: Settings) -> GofResult:
+def _normal_test(discrepancy: LinearKSD, given: Given, settings: Settings) -> GofResult:
     """For a mean of independent terms."""
+    draws = given.draws
     if draws.num_draws < 4:
         raise ValueError(f"A z-test of means over pairs takes at least two pairs; got {draws.num_draws} draws.")
-    function = discrepancy._function
-    if is_concrete(draws, target) and draws.num_draws > draws.num_chains:
-        target = scored_in_advance(target, draws)
-        time, is_dependent = measure_dependence(target, draws, form, function)
+    if given.is_concrete and draws.num_draws > draws.num_chains:
+        given = score_in_advance(given)
+        time, is_dependent = measure_dependence(given, discrepancy._plan(draws, None))
         if is_dependent:
             raise ValueError(
                 f"{type(discrepancy).__name__} takes pairs of successive draws as independent, but these are "
                 f"correlated over about {time:.2g} draws. Thin them by more than that, or use KSD."
             )
-    u, error = run(mean_over_pairs, target, draws, form, function=function)
-    discrepancy._finite(jnp.append(u, error), target, draws, "The statistic or its standard error")
+    u, error = discrepancy._mean_and_error(given)
+    discrepancy._check_value(jnp.append(u, error), given, "The statistic or its standard error")
     if is_concrete(error) and error == 0:
         raise FloatingPointError(
             f"All pairs of draws give {type(discrepancy).__name__} the same value, so that its standard error is zero "
             "and no p-value is right. Are the draws all alike?"
         )
     p = jax.scipy.stats.norm.sf(u / error)
-    return without_replicates(u, p, error * jax.scipy.stats.norm.isf(settings.alpha), settings)
+    threshold = error * jax.scipy.stats.norm.isf(settings.alpha)
+    return without_replicates(u, p, threshold, settings).doubted(given.doubts)

@@ -17,11 +17,11 @@ from jax import lax, random
 from jax.tree_util import register_static
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxpsd._core.blocks import block_length, einsum, num_draws, sum_over_blocks, weighted
-from jaxpsd._core.scores import Scorer
-from jaxpsd._core.types import PyTree, Scalar
-from jaxpsd._discrepancies.plans import Form, all_scored, gram_of, in_coordinates_of
-from jaxpsd._gof.symptoms import Watched, watch, watched
+from jaxpsd._core.blocks import block_length, einsum, sum_over_blocks, weighted
+from jaxpsd._core.data import Data
+from jaxpsd._core.types import PyTree, Scalar, Weights
+from jaxpsd._discrepancies.plans import FeaturePlan, Plan
+from jaxpsd._gof.symptoms import Symptoms, observe, symptoms_from
 
 # Replicates simulated at a time.
 _BATCH = 64
@@ -42,13 +42,11 @@ class Null:
     centred: bool
 
 
-def null_matrix(
-    scorer: Scorer, arrays: PyTree, form: Form, null: Null
-) -> tuple[Scalar, Float[Array, "side side"], Watched]:
+def null_matrix(data: Data, plan: Plan, null: Null) -> tuple[Scalar, Float[Array, "side side"], Symptoms]:
     """U of the draws, and the matrix M that belongs to them."""
     compute = _from_features if null.from_features else _from_gram
-    u, matrix, diagonal, seen = compute(in_coordinates_of(form, scorer), arrays, form, centred=null.centred)
-    return u, matrix * _shrinkage((matrix**2).sum(), diagonal, num_draws(arrays)), seen
+    u, matrix, diagonal, seen = compute(plan.prepare(data), plan, centred=null.centred)
+    return u, matrix * _shrinkage((matrix**2).sum(), diagonal, data.num_draws), seen
 
 
 def _shrinkage(squares: Scalar, diagonal: Scalar, num_draws: int) -> Scalar:
@@ -62,10 +60,10 @@ def _shrinkage(squares: Scalar, diagonal: Scalar, num_draws: int) -> Scalar:
 
 
 def _from_features(
-    scorer: Scorer, arrays: PyTree, form: Form, *, centred: bool
-) -> tuple[Scalar, Float[Array, "features features"], Scalar, Watched]:
-    n = num_draws(arrays)
-    total, moments, seen = _feature_moments(scorer, arrays, form)
+    data: Data, plan: FeaturePlan, *, centred: bool
+) -> tuple[Scalar, Float[Array, "features features"], Scalar, Symptoms]:
+    n = data.num_draws
+    total, moments, seen = _feature_moments(data, plan)
     mean = total[:-1]
     u = (n * (mean**2).sum() - jnp.trace(moments[:-1, :-1])) / (n - 1)
     if not centred:
@@ -77,38 +75,37 @@ def _from_features(
 
 
 def _feature_moments(
-    scorer: Scorer, arrays: PyTree, form: Form
-) -> tuple[Float[Array, " extended"], Float[Array, "extended extended"], Watched]:
+    data: Data, plan: FeaturePlan
+) -> tuple[Float[Array, " extended"], Float[Array, "extended extended"], Symptoms]:
     """First and second moments of the features over the draws, with ‖τ‖² as one more feature.
 
     Products with that one give all that the diagonal of the Gram matrix needs.
     """
-    n = num_draws(arrays)
+    n, scorer = data.num_draws, data.scorer()
 
-    def on_block(block: PyTree, fresh: Float[Array, " block"] | None) -> tuple[PyTree, Array]:
-        x, s = scorer(block)
-        tau = weighted(form.features(x, s), fresh)
+    def on_block(rows: PyTree, fresh: Weights) -> tuple[PyTree, Array]:
+        x, s = scorer(rows)
+        tau = weighted(plan.features(x, s), fresh)
         extended = jnp.concatenate([tau, (tau**2).sum(axis=1, keepdims=True)], axis=1)
-        seen, largest = watch(form, x, s, fresh, n)
+        seen, largest = observe(plan, x, s, fresh, n)
         return (extended.sum(axis=0), einsum("ni,nj->ij", extended, extended), seen), largest
 
-    x, _ = jax.eval_shape(scorer, arrays)
-    length = block_length(len(x), form.working_bytes(x), given=form.block_size)
-    (total, products, seen), largest = sum_over_blocks(on_block, arrays, None, length)
-    return total / n, products / n, watched(seen, largest)
+    length = block_length(len(data.x), plan.working_bytes(data.x), given=plan.block_size)
+    (total, products, seen), largest = sum_over_blocks(on_block, data.rows, None, length)
+    return total / n, products / n, symptoms_from(seen, largest)
 
 
 def _from_gram(
-    scorer: Scorer, arrays: PyTree, form: Form, *, centred: bool
-) -> tuple[Scalar, Float[Array, "draws draws"], Scalar, Watched]:
-    x, s = all_scored(scorer, arrays)
-    gram, n = gram_of(form, x, s), len(x)
+    data: Data, plan: Plan, *, centred: bool
+) -> tuple[Scalar, Float[Array, "draws draws"], Scalar, Symptoms]:
+    x, s = data.scored().rows
+    gram, n = plan.gram(x, s), len(x)
     rows = gram.mean(axis=0)
     u = (n * rows.mean() - jnp.trace(gram) / n) / (n - 1)
     if centred:
         gram = gram - rows[None] - rows[:, None] + rows.mean()[None, None]
     diagonal = (jnp.diag(gram) ** 2).sum() / n**2
-    return u, gram / n, diagonal, watched(*watch(form, x, s, None, n))
+    return u, gram / n, diagonal, symptoms_from(*observe(plan, x, s, None, n))
 
 
 @partial(jax.jit, static_argnums=2)
@@ -128,22 +125,22 @@ def simulate(
 # --- other norms ------------------------------------------------------------------------------------------
 
 
-def null_root(scorer: Scorer, arrays: PyTree, form: Form) -> tuple[Scalar, Float[Array, "features features"], Watched]:
+def null_root(data: Data, plan: FeaturePlan) -> tuple[Scalar, Float[Array, "features features"], Symptoms]:
     """V of the draws, and a root of the second moments of their features."""
-    total, moments, seen = _feature_moments(in_coordinates_of(form, scorer), arrays, form)
+    total, moments, seen = _feature_moments(plan.prepare(data), plan)
     squares, directions = jnp.linalg.eigh(moments[:-1, :-1])
     root = directions * jnp.sqrt(jnp.maximum(squares, 0))[None]
-    return form.squared_norm(total[:-1, None])[0], root, seen
+    return plan.squared_norm(total[:-1, None])[0], root, seen
 
 
 @partial(jax.jit, static_argnums=3)
 def simulate_norms(
-    rng_key: PRNGKeyArray, form: Form, root: Float[Array, "features features"], num_replicates: int
+    rng_key: PRNGKeyArray, plan: FeaturePlan, root: Float[Array, "features features"], num_replicates: int
 ) -> Float[Array, " replicates"]:
     """Draws of N(g)², g normal with the covariance whose root is given."""
 
     def once(replicate: Array) -> Scalar:
         z = random.normal(random.fold_in(rng_key, replicate), root.shape[:1], root.dtype)
-        return form.squared_norm(einsum("ij,j->i", root, z)[:, None])[0]
+        return plan.squared_norm(einsum("ij,j->i", root, z)[:, None])[0]
 
     return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH)

@@ -20,8 +20,8 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt, UInt8, UInt32
 
 from jaxpsd._core.blocks import Span, block_length, num_draws, num_local_draws, scan_over_blocks, weighted
-from jaxpsd._core.sharding import gathered, num_shares, share_index
-from jaxpsd._core.types import PyTree, Scalar
+from jaxpsd._core.sharding import gather_shares, num_shares, share_index
+from jaxpsd._core.types import PyTree, Scalar, static
 
 WORD = 32
 """Draws whose signs share a word."""
@@ -84,11 +84,7 @@ def representable(probability: float) -> float:
     return round(scaled / unit) * unit / 2**_PROBABILITY_BITS
 
 
-@partial(
-    register_dataclass,
-    data_fields=["key", "change", "block", "chain", "origin"],
-    meta_fields=["kind", "num_replicates"],
-)
+@register_dataclass
 @dataclass(frozen=True)
 class Signs:
     """Signs of all draws in all replicates.
@@ -112,8 +108,8 @@ class Signs:
     block: Int[Array, ""]
     chain: Int[Array, ""]
     origin: Place
-    kind: str
-    num_replicates: int
+    kind: str = static()
+    num_replicates: int = static()
 
     def words(self, place: Place, length: int, before: Parity, seen: Int[Array, ""] | int = 0) -> tuple[Words, Parity]:
         """Signs of `length` draws from a place on, given the signs of the draw before; and those of the last draw.
@@ -174,7 +170,7 @@ class Signs:
         if num_shares() == 1 or self.kind == "rademacher":
             return self.start()
         is_before = jnp.arange(num_shares())[:, None] < share_index()
-        return jnp.bitwise_xor.reduce(jnp.where(is_before, gathered(last), jnp.uint32(0)), axis=0)
+        return jnp.bitwise_xor.reduce(jnp.where(is_before, gather_shares(last), jnp.uint32(0)), axis=0)
 
 
 def as_numbers(parity: Parity, dtype: jnp.dtype) -> Float[Array, " one_and_replicates"]:
@@ -239,7 +235,7 @@ class ShiftedRows(NamedTuple):
         return self.signs.rows(start, length) + self.shift[None]
 
 
-@partial(register_dataclass, data_fields=["key"], meta_fields=["num_replicates"])
+@register_dataclass
 @dataclass(frozen=True)
 class Multinomial:
     """Multipliers w − 1, where w counts how often each draw is drawn again, with replacement.
@@ -248,7 +244,7 @@ class Multinomial:
     """
 
     key: PRNGKeyArray
-    num_replicates: int
+    num_replicates: int = static()
 
     def of_share(self, arrays: PyTree) -> "Counts":
         """The counts of the draws that this device has, in memory: a byte each, as one in 10⁵⁰⁰ exceeds 255."""

@@ -1,5 +1,6 @@
 """From statistics and their replicates to the result of a test."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,18 +12,20 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Bool, Float
 
 from jaxpsd._core.checks import is_concrete
+from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.tables import plain
+from jaxpsd._core.types import static
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.scheme import Scheme
 from jaxpsd._gof.settings import Settings
 
-_NUMBERS = [
-    "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "replicates", "parameter",
-    "autocorrelation_time", "p_value_floor", "parts",
-]  # fmt: skip
+_NUMBERS = (
+    "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "parameter", "autocorrelation_time",
+    "p_value_floor",
+)  # fmt: skip
 
 
-@partial(register_dataclass, data_fields=_NUMBERS, meta_fields=["method", "alpha", "labels"])
+@register_dataclass
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GofResult:
     """A goodness-of-fit test; where several statistics were tested, arrays with an entry for each.
@@ -67,24 +70,31 @@ class GofResult:
     autocorrelation_time: Any
     p_value_floor: Any
     parts: "GofResult | None" = None
-    method: str
-    alpha: float
-    labels: tuple[str, ...]
+    method: str = static()
+    alpha: float = static()
+    labels: tuple[str, ...] = static()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the replicates as plain numbers, for JSON."""
-        fields = (
-            "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "parameter", "autocorrelation_time",
-            "p_value_floor",
-        )  # fmt: skip
         return {
             "labels": list(self.labels),
-            **{field: plain(getattr(self, field)) for field in fields},
+            **{name: plain(getattr(self, name)) for name in _NUMBERS},
             "method": self.method,
             "alpha": self.alpha,
             "num_replicates": len(self.replicates),
             "parts": None if self.parts is None else self.parts.to_dict(),
+            "doubts": [doubt.message for doubt in self.doubts],
         }
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What makes the result doubtful, of which users are warned; `jit` and `vmap` leave it out."""
+        return vars(self).get("_doubts", ())
+
+    def doubted(self, doubts: Iterable[Doubt]) -> "GofResult":
+        """The same result, with what makes it doubtful, each reason once."""
+        object.__setattr__(self, "_doubts", tuple(dict.fromkeys(doubts)))
+        return self
 
     def __repr__(self) -> str:
         several = len(self.labels) > 1
@@ -158,6 +168,7 @@ def result_of(
 
 
 def without_replicates(u: Array, p: Any, threshold: Any, settings: Settings) -> GofResult:
+    """The result of a test whose p-value is a probability."""
     return GofResult(
         statistic=u,
         p_value=p,

@@ -4,7 +4,6 @@ Independent draws take independent signs. Dependent ones take signs that keep th
 autocorrelation time τ of the Stein features as the measure of how long (Chwialkowski et al., 2016).
 """
 
-from collections.abc import Callable
 from math import ceil, log2
 from typing import Any, NamedTuple
 
@@ -12,11 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
-from jaxpsd._core.checks import is_concrete, readable_bytes
+from jaxpsd._core.checks import readable_bytes
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.types import PyTree
-from jaxpsd._discrepancies.plans import Form
-from jaxpsd._gof.dependence import measure_dependence
+from jaxpsd._core.scores import Given
+from jaxpsd._discrepancies.plans import Plan
+from jaxpsd._gof.dependence import Dependence, measure_dependence
 from jaxpsd._gof.multipliers import Multinomial, Place, Signs, key_of_bits, representable
 from jaxpsd._gof.settings import INDEPENDENT, Settings
 
@@ -25,7 +24,7 @@ _FLIPS = 0.5
 
 
 class Scheme(NamedTuple):
-    """A bootstrap, settled.
+    """A bootstrap, chosen.
 
     method
         "rademacher", "multinomial", "markov" or "block".
@@ -46,15 +45,11 @@ class Scheme(NamedTuple):
     floor: float
 
 
-def settle(
-    rng_key: PRNGKeyArray,
-    settings: Settings,
-    target: PyTree,
-    draws: Draws,
-    form: Form,
-    function: Callable[..., Any] | None,
+def choose_bootstrap(
+    rng_key: PRNGKeyArray, settings: Settings, given: Given, plan: Plan, dependence: Dependence | None = None
 ) -> Scheme:
-    """Measure what has to be measured, and choose what was left open."""
+    """Measure how dependent the draws are, unless that is known or need not be, and choose what was left open."""
+    draws = given.draws
     method, num_replicates, alpha, parameter = settings
     n, chains = draws.num_draws, draws.num_chains
     chain = n // chains
@@ -65,13 +60,13 @@ def settle(
         )
     time = None
     if settings.measures:
-        if not is_concrete(draws, target):
+        if not given.is_concrete:
             instead = {"markov": "give `flip_probability`", "block": "give `block_length`"}
             raise ValueError(
                 f"method={method!r} measures the autocorrelation time of the draws, which needs their values; inside "
                 f"`jit` or `vmap` {instead.get(method, 'choose a method')}."
             )
-        time, is_dependent = measure_dependence(target, draws, form, function)
+        time, is_dependent = dependence or measure_dependence(given, plan)
         if method == "auto":
             method = "markov" if is_dependent else "rademacher"
             if is_dependent and floor_of("markov", _flip_probability(n, time), n, chains) > alpha:

@@ -89,7 +89,15 @@ class Settings(NamedTuple):
 def check_discrepancy(discrepancy: Discrepancy) -> None:
     """Tell a discrepancy from other things, such as its class."""
     if not isinstance(discrepancy, Discrepancy):
-        raise TypeError(f"`discrepancy` must be one, such as PSD(order=2); got {discrepancy!r}.")
+        fields = getattr(discrepancy, "_fields", ())
+        hint = (
+            " Pass the `discrepancy`, `target` and `samples` that this object holds." if "discrepancy" in fields else ""
+        )
+        raise TypeError(f"`discrepancy` must be a discrepancy, such as PSD(order=2); got {_named(discrepancy)}.{hint}")
+
+
+def _named(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def check_belongs(option: str, owner: str, method: str) -> None:

@@ -4,24 +4,23 @@ A checkpoint is the state of a stream after some batch, written at one stroke. R
 would have been cut, so that the result is the same to the last bit.
 """
 
+import itertools
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
-from itertools import islice
 from math import lcm, prod
 from pathlib import Path
 from typing import Any, NamedTuple, cast
-from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxpsd._core.checks import check_positive_integer, is_concrete, shapes_of
+from jaxpsd._core.checks import check_positive_integer, check_same_shapes, is_concrete, shapes_of
 from jaxpsd._core.scores import score
 from jaxpsd._core.types import LogDensityFn, PyTree, Scalar, Target
 from jaxpsd._gof.result import GofResult
@@ -60,9 +59,9 @@ def stream_over(
     chunk_length
         Draws to read at a time; None chooses by memory and, for Zarr and HDF5, by how they are stored.
     checkpoint
-        A file in which progress is kept. If it is there already, the work goes on where it stopped.
+        A file that keeps the progress. If it exists already, the work goes on where it stopped.
     checkpoint_every
-        Seconds between two writings of it.
+        Seconds between two savings of it.
     progress
         Whether to show a progress bar.
     chains
@@ -94,64 +93,52 @@ def stream_over(
     if not isinstance(stream, Stream):
         raise TypeError(f"`stream` must come from `jaxpsd.stream`; got {type(stream).__name__}.")
     if not isinstance(checkpoint_every, int | float | np.number) or not checkpoint_every >= 0:
-        raise ValueError(f"`checkpoint_every` must be seconds, 0 or more; got {checkpoint_every!r}.")
-    path = None if checkpoint is None else _path_of(checkpoint, "checkpoint")
+        raise ValueError(f"`checkpoint_every` must be seconds, 0 or more; got {checkpoint_every!r:.100}.")
+    path = None if checkpoint is None else _check_path(checkpoint, "checkpoint")
     _check_not_traced(rng_key, target)
-    source = _source_of(target, source, chunk_length, chains)
+    source = _open_source(target, source, chunk_length, chains)
     first = next(iter(source.batches(0)), None)
     if first is None:
         raise ValueError("`source` holds no draws.")
     position = jax.tree.map(lambda leaf: leaf[0], first.samples)
-    reached, about = _Reached(stream.init(rng_key, position), 0), {}
+    state, num_done, work = stream.init(rng_key, position), 0, {}
     # Inside `jit` a state is traced also where all that is given is known.
-    _check_not_traced(reached.state)
+    _check_not_traced(state)
     if path is not None:
-        about = {**source.description, "content": _fingerprint(target, first, source.last())}
+        work = {"content": _fingerprint(target, first, source.read_last()), **source.description}
         if path.exists():
-            reached = _resumed(path, reached.state, about)
+            state, about = _load(path, state)
+            if about.get("source") != work:
+                raise ValueError(
+                    f"{path} has the progress of other work, {about.get('source')!s:.100}; this is {work!s:.100}. Pass "
+                    "another file as `checkpoint`, or remove that one."
+                )
+            num_done = about["batches"]
+    reached = state, num_done
 
     def save() -> None:
         if path is not None:
-            _save(reached.state, path, {"source": about, "batches": reached.batches})
+            _save(reached[0], path, {"source": work, "batches": reached[1]})
 
     # Here, so that importing the library does not wait for it.
     from tqdm import tqdm
 
-    seen, saved = reached.state.count.number, time.monotonic()
+    seen, saved = state.count.number, time.monotonic()
     with tqdm(total=source.num_draws, initial=seen, unit=" draws", unit_scale=True, disable=not progress) as bar:
         try:
-            for batch in _read_ahead(source.batches(reached.batches)):
-                state = reached.state
+            for number, batch in enumerate(_read_ahead(source.batches(num_done)), start=num_done + 1):
                 if batch.starts_chain and (start := state.count.number):
-                    position = jax.tree.map(lambda leaf: leaf[0], batch.samples)
                     state = stream.merge(state, stream.init(rng_key, position, start=start))
-                scores = target if batch.scores is None else batch.scores
+                state = stream.update(state, target if batch.scores is None else batch.scores, batch.samples)
                 # In one assignment, so that an interruption finds what was before or what is after.
-                reached = _Reached(stream.update(state, scores, batch.samples), reached.batches + 1)
+                reached = state, number
                 bar.update(len(jax.tree.leaves(batch.samples)[0]))
                 if time.monotonic() - saved >= checkpoint_every:
                     save()
                     saved = time.monotonic()
         finally:
             save()
-    return stream.result(reached.state)
-
-
-class _Reached(NamedTuple):
-    """The state after so many batches."""
-
-    state: StreamState
-    batches: int
-
-
-def _resumed(path: Path, beginning: StreamState, source: dict[str, Any]) -> _Reached:
-    state, about = _load(path, beginning)
-    if about.get("source") != source:
-        raise ValueError(
-            f"{path} is the progress of other work: {about.get('source')}, and not {source}. Give another file, or "
-            "remove it."
-        )
-    return _Reached(state, about["batches"])
+    return stream.result(state)
 
 
 def _fingerprint(target: Target | None, first: "_Batch", last: PyTree) -> str:
@@ -182,7 +169,7 @@ def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
     True
     """
     _check_state(state, "state")
-    _save(state, _path_of(path, "path"), {})
+    _save(state, _check_path(path, "path"), {})
 
 
 def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
@@ -200,10 +187,10 @@ def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
     ...     jaxpsd.load_state(path, like=init(jax.random.key(0), jnp.zeros(3)))
     ... except ValueError as error:
     ...     print(str(error).partition(" is ")[2])
-    the state of another stream: other replicates, features or precision.
+    the state of another stream: its replicates, features or precision differ.
     """
     _check_state(like, "like")
-    path = _path_of(path, "path")
+    path = _check_path(path, "path")
     if not path.exists():
         raise FileNotFoundError(f"There is no file {path}.")
     return _load(path, like)[0]
@@ -217,14 +204,11 @@ def _check_state(state: StreamState, name: str) -> None:
 
 def _check_not_traced(*trees: PyTree) -> None:
     if not is_concrete(*trees):
-        raise ValueError("What reads or writes files cannot be traced: call it outside of `jit`, `vmap` and `grad`.")
+        raise ValueError("Files cannot be used while JAX traces: call this outside of `jit`, `vmap` and `grad`.")
 
 
-# --- files ------------------------------------------------------------------------------------------------
-
-
-def _path_of(given: str | os.PathLike[str], name: str) -> Path:
-    """Where a file is or can be."""
+def _check_path(given: str | os.PathLike[str], name: str) -> Path:
+    """Where a file is, or can be written."""
     if not isinstance(given, str | os.PathLike):
         raise TypeError(f"`{name}` must be the path of a file; got {type(given).__name__}.")
     path = Path(given)
@@ -236,7 +220,7 @@ def _path_of(given: str | os.PathLike[str], name: str) -> Path:
 
 
 def _save(state: StreamState, path: Path, about: dict[str, Any]) -> None:
-    arrays: dict[str, Any] = {f"leaf_{k}": _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
+    arrays: dict[str, Any] = {f"leaf_{k}": _as_numpy(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         np.savez(file, about=np.array(json.dumps(about)), **arrays)
@@ -252,18 +236,19 @@ def _load(path: Path, like: StreamState) -> tuple[StreamState, dict[str, Any]]:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             found = [file[f"leaf_{k}"] for k in range(len(expected))]
-    except (KeyError, ValueError, OSError, EOFError, AttributeError, TypeError, BadZipFile) as error:
+    except Exception as error:
+        # A damaged file can make its reader raise anything.
         raise ValueError(f"{path} is not the state of such a stream, or is damaged.") from error
-    for leaf, other in zip(found, map(_plain, expected), strict=True):
+    for leaf, other in zip(found, map(_as_numpy, expected), strict=True):
         if leaf.shape != other.shape or leaf.dtype != other.dtype:
-            raise ValueError(f"{path} is the state of another stream: other replicates, features or precision.")
+            raise ValueError(f"{path} is the state of another stream: its replicates, features or precision differ.")
     leaves = [
         jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(other)) if _is_key(other) else jnp.asarray(leaf)
         for leaf, other in zip(found, expected, strict=True)
     ]
     state = jax.tree.unflatten(structure, leaves)
     if not is_one_stream(like, state):
-        raise ValueError(f"{path} is the state of another stream: its key, its method or its transform differ.")
+        raise ValueError(f"{path} is the state of another stream: its key, method or transform differ.")
     return state, about
 
 
@@ -271,11 +256,8 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Any) -> np.ndarray:
+def _as_numpy(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
-# --- sources ----------------------------------------------------------------------------------------------
 
 
 class _Batch(NamedTuple):
@@ -293,19 +275,19 @@ class _Source(NamedTuple):
         In all of them, where that is known.
     description
         What tells one source from another, in JSON.
-    last
+    read_last
         Reads the last draw, where it can be looked at.
     """
 
     batches: Callable[[int], Iterable[_Batch]]
     num_draws: int | None
     description: dict[str, Any]
-    last: Callable[[], PyTree]
+    read_last: Callable[[], PyTree]
 
 
-def _source_of(target: Target | None, source: PyTree, chunk_length: int | None, chains: bool | None) -> _Source:
+def _open_source(target: Target | None, source: PyTree, chunk_length: int | None, chains: bool | None) -> _Source:
     if not isinstance(source, Mapping | list | tuple) and not hasattr(source, "shape"):
-        return _from_iterable(target, source)
+        return _open_iterable(target, source)
     _check_not_traced(source)
     leaves, structure = jax.tree.flatten(source)
     is_array = jax.tree_util.treedef_is_leaf(structure)
@@ -313,56 +295,47 @@ def _source_of(target: Target | None, source: PyTree, chunk_length: int | None, 
         raise TypeError("`source` must be an array that can be sliced, or a pytree of such, or an iterator of batches.")
     leading = len(leaves[0].shape) - 1 if is_array and chains is None else 2 if chains else 1
     shapes, axes = {leaf.shape[:leading] for leaf in leaves}, {len(leaf.shape) for leaf in leaves}
+    given = f"{[leaf.shape for leaf in leaves]!s:.100}"
     if leading not in (1, 2) or len(shapes) > 1 or min(axes) < leading or (is_array and axes != {leading + 1}):
         either = "(draws, …)" if chains is not None else "(draws, …) or (chains, draws, …)"
         expected = "(chains, draws, …)" if chains else either
-        raise ValueError(
-            f"`source` must be {expected}; got {[leaf.shape for leaf in leaves]}. A list of batches is passed as "
-            "`iter(batches)`."
-        )
+        raise ValueError(f"`source` must be {expected}; got {given}. Pass a list of batches as `iter(batches)`.")
     (shape,) = shapes
     if 0 in shape:
         raise ValueError(f"`source` holds no draws: its leading axes are {shape}.")
     if not any(prod(leaf.shape[leading:]) for leaf in leaves):
-        raise ValueError(f"`source` has positions without coordinates: shapes {[leaf.shape for leaf in leaves]}.")
-    num_chains, per_chain = shape if leading == 2 else (1, *shape)
+        raise ValueError(f"`source` has positions without coordinates: shapes {given}.")
+    if not callable(target):
+        wanted = "`target` must be a log-density function, or scores in the structure and shape of `source`"
+        check_same_shapes(target, source, wanted)
     scores = None if callable(target) else target
-    if not callable(target) and shapes_of(target) != shapes_of(source):
-        raise ValueError(
-            "`target` must be a log-density function, or scores in the structure and shape of `source`; got "
-            f"{shapes_of(target)} for {shapes_of(source)}."
-        )
+    num_chains, per_chain = shape if leading == 2 else (1, *shape)
     length = _chunk_length(leaves, leading, per_chain, chunk_length)
-    cuts = [
-        (chain, start, min(start + length, per_chain))
-        for chain in range(num_chains)
-        for start in range(0, per_chain, length)
-    ]
+    places = list(itertools.product(range(num_chains), range(0, per_chain, length)))
 
-    def cut(tree: PyTree, chain: int, start: int, stop: int) -> PyTree:
-        part = slice(start, stop)
+    def read(tree: PyTree, chain: int, start: int) -> PyTree:
+        part = slice(start, min(start + length, per_chain))
         return jax.tree.map(lambda leaf: np.asarray(leaf[part] if leading == 1 else leaf[chain, part]), tree)
 
     def batches(done: int) -> Iterator[_Batch]:
-        for place in cuts[done:]:
-            yield _Batch(cut(source, *place), None if scores is None else cut(scores, *place), place[1] == 0)
+        for chain, start in places[done:]:
+            yield _Batch(read(source, chain, start), read(scores, chain, start), start == 0)
 
     description = {"shapes": [list(leaf.shape) for leaf in leaves], "chunk_length": length, "leading": leading}
-    last = lambda: cut(source, num_chains - 1, per_chain - 1, per_chain)  # noqa: E731
-    return _Source(batches, num_chains * per_chain, description, last)
+    return _Source(batches, num_chains * per_chain, description, lambda: read(source, num_chains - 1, per_chain - 1))
 
 
 def _chunk_length(leaves: list[Any], leading: int, per_chain: int, given: int | None) -> int:
     """A multiple of the chunks in which all arrays are stored, if they tell."""
     if given is not None:
         return min(check_positive_integer(given, "chunk_length"), per_chain)
-    bytes_per_draw = sum(int(np.prod(leaf.shape[leading:])) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+    bytes_per_draw = sum(prod(leaf.shape[leading:]) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
     stored = [leaf.chunks[leading - 1] for leaf in leaves if getattr(leaf, "chunks", None)]
     unit = lcm(*stored) if stored else 1024
     return min(max(unit, _CHUNK_BYTES // bytes_per_draw // unit * unit), per_chain)
 
 
-def _from_iterable(target: Target | None, source: Iterable[PyTree]) -> _Source:
+def _open_iterable(target: Target | None, source: Iterable[PyTree]) -> _Source:
     if not isinstance(source, Iterable):
         raise TypeError(f"`source` must be an array that can be sliced or an iterable; got {type(source).__name__}.")
     if not (target is None or callable(target)):
@@ -370,41 +343,30 @@ def _from_iterable(target: Target | None, source: Iterable[PyTree]) -> _Source:
             "With an iterator of batches, `target` must be a log-density function, or None and each batch a pair "
             f"(samples, scores); got {type(target).__name__}."
         )
-    iterator, looked_at = iter(source), []
+    iterator = iter(source)
+    # Taken before all others, to see what draws look like.
+    first = list(itertools.islice(iterator, 1))
 
     def batches(done: int) -> Iterator[_Batch]:
-        # The first batch has been taken already, to see what draws look like.
-        for number, batch in enumerate(islice(_chained(looked_at, iterator), done, None), start=done):
-            samples, scores = _pair(batch, number) if target is None else (batch, None)
-            yield _Batch(_checked_batch(samples, number), scores, number == 0)
+        remaining = itertools.chain(first, iterator)
+        for number, batch in enumerate(itertools.islice(remaining, done, None), start=done):
+            if target is None and not (isinstance(batch, tuple | list) and len(batch) == 2):
+                found = type(batch).__name__
+                raise TypeError(
+                    f"Without a target, batches must be pairs (samples, scores); number {number} is {found}."
+                )
+            samples, scores = batch if target is None else (batch, None)
+            _check_not_traced(samples)
+            samples = jax.tree.map(np.asarray, samples)
+            lengths = {leaf.shape[:1] for leaf in jax.tree.leaves(samples)}
+            if len(lengths) != 1 or lengths & {(), (0,)}:
+                raise ValueError(
+                    "Batches of `source` must be (draws, …), with at least one draw; number "
+                    f"{number} has shape {shapes_of(samples)!s:.100}."
+                )
+            yield _Batch(samples, scores, number == 0)
 
     return _Source(batches, None, {"source": "an iterator"}, lambda: None)
-
-
-def _pair(batch: PyTree, number: int) -> tuple[PyTree, PyTree]:
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        found = type(batch).__name__
-        raise TypeError(f"Without a target, batches must be pairs (samples, scores); number {number} is {found}.")
-    return batch[0], batch[1]
-
-
-def _checked_batch(samples: PyTree, number: int) -> PyTree:
-    _check_not_traced(samples)
-    samples = jax.tree.map(np.asarray, samples)
-    lengths = {leaf.shape[:1] for leaf in jax.tree.leaves(samples)}
-    if len(lengths) != 1 or lengths & {(), (0,)}:
-        raise ValueError(
-            f"Batches of `source` must be (draws, …), with at least one draw; number {number} has shape "
-            f"{shapes_of(samples)}."
-        )
-    return samples
-
-
-def _chained(looked_at: list[Any], iterator: Iterator[Any]) -> Iterator[Any]:
-    if not looked_at:
-        looked_at.extend(islice(iterator, 1))
-    yield from looked_at
-    yield from iterator
 
 
 def _read_ahead(batches: Iterable[_Batch]) -> Iterator[_Batch]:

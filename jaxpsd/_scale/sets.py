@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil, log2
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import sets_at_once
-from jaxpsd._core.checks import as_real, check_key, check_samples, is_concrete, shapes_of
-from jaxpsd._core.doubts import warn_user
-from jaxpsd._core.programs import compiled
-from jaxpsd._core.scores import LogDensity, check_target
-from jaxpsd._core.sharding import beside
+from jaxpsd._core.checks import as_real, check_key, check_same_shapes, check_samples, is_concrete, shapes_of
+from jaxpsd._core.data import Score
+from jaxpsd._core.doubts import Doubt, warn_of
+from jaxpsd._core.scores import check_target
+from jaxpsd._core.sharding import move_to_devices_of
+from jaxpsd._core.tracing import Traced
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.base import Discrepancy
 from jaxpsd._gof.gof_test import gof_test
@@ -74,7 +74,7 @@ def discrepancies(
     True
     """
     check_discrepancy(discrepancy)
-    return _over_sets(_value, (), discrepancy, None, target, sets, chains)
+    return _over_sets(_Task(chains), discrepancy, None, target, sets)
 
 
 def gof_tests(
@@ -134,11 +134,11 @@ def gof_tests(
             f"method={method!r} looks at the draws of each set; choose 'rademacher' for independent draws, or 'markov' "
             "with `flip_probability` or 'block' with `block_length` for dependent ones."
         )
-    options = (
-        ("method", method), ("num_replicates", num_replicates), ("alpha", alpha), ("orders", orders),
-        ("flip_probability", flip_probability), ("block_length", block_length),
-    )  # fmt: skip
-    result = _over_sets(_test, options, discrepancy, rng_key, target, sets, chains)
+    options = {
+        "method": method, "num_replicates": num_replicates, "alpha": alpha, "orders": orders,
+        "flip_probability": flip_probability, "block_length": block_length,
+    }  # fmt: skip
+    result = _over_sets(_Task(chains, tuple(options.items())), discrepancy, rng_key, target, sets)
     if not isinstance(sets, list) or method in UNBIASED:
         return result
     # Draws of weight zero have signs too, but do not count.
@@ -147,93 +147,89 @@ def gof_tests(
     return replace(result, p_value_floor=jnp.asarray(floors))
 
 
-# --- one set ----------------------------------------------------------------------------------------------
+class _Task(NamedTuple):
+    """What to compute for every set: its discrepancy, or a test with these options of `gof_test`."""
 
-Of = Callable[..., Any]
-"""`of_one(options, discrepancy, key, target, samples, weights, chains)`."""
+    chains: bool
+    test_options: tuple[tuple[str, Any], ...] = ()
 
+    def result_of(
+        self, discrepancy: Discrepancy, key: PRNGKeyArray | None, target: Target, samples: PyTree, weights: Any
+    ) -> Array | GofResult:
+        """For one set."""
+        if key is None:
+            return discrepancy(target, samples, weights, chains=self.chains)
+        options = dict(self.test_options)
+        return gof_test(key, discrepancy, target, samples, weights=weights, chains=self.chains, **options)
 
-def _value(
-    options: Any, discrepancy: Discrepancy, key: Any, target: Any, samples: PyTree, weights: Any, chains: bool
-) -> Array:
-    return discrepancy(target, samples, weights, chains=chains)
+    @property
+    def has_weights(self) -> bool:
+        """Whether draws may have weights, such as zero."""
+        return dict(self.test_options).get("method") not in UNBIASED
 
-
-def _test(
-    options: Any, discrepancy: Discrepancy, key: Any, target: Any, samples: PyTree, weights: Any, chains: bool
-) -> GofResult:
-    return gof_test(key, discrepancy, target, samples, weights=weights, chains=chains, **dict(options))
-
-
-# --- all of them ------------------------------------------------------------------------------------------
+    @property
+    def num_replicates(self) -> int:
+        """For each set."""
+        return dict(self.test_options).get("num_replicates", 0)
 
 
 def _over_sets(
-    of_one: Of,
-    options: Any,
-    discrepancy: Discrepancy,
-    rng_key: PRNGKeyArray | None,
-    target: Target,
-    sets: PyTree,
-    chains: bool,
+    task: _Task, discrepancy: Discrepancy, rng_key: PRNGKeyArray | None, target: Target, sets: PyTree
 ) -> Any:
-    if not isinstance(sets, list):
-        sets = jax.tree.map(lambda leaf: as_real(leaf, "sets"), sets)
-        count = _check_stacked(sets, chains)
-        keys = None if rng_key is None else jax.random.split(rng_key, count)
-        results = _equal_sets(of_one, options, discrepancy, keys, target, sets, None, chains)
+    compute = _over_list if isinstance(sets, list) else _over_stack
+    return compute(task, discrepancy, rng_key, target, sets)
 
-        def stacked(k: int) -> Any:
-            key, scores, samples = jax.tree.map(
-                lambda leaf: leaf[k], (keys, None if callable(target) else target, sets)
-            )
-            return of_one(options, discrepancy, key, target if scores is None else scores, samples, None, chains)
 
-        return _checked(results, stacked)
-    if chains:
+def _over_stack(
+    task: _Task, discrepancy: Discrepancy, rng_key: PRNGKeyArray | None, target: Target, sets: PyTree
+) -> Any:
+    sets = jax.tree.map(lambda leaf: as_real(leaf, "sets"), sets)
+    count = _check_stacked(sets, task.chains)
+    keys = None if rng_key is None else jax.random.split(rng_key, count)
+    results = _equal_sets(task, discrepancy, keys, target, sets, None)
+
+    def alone(k: int) -> Any:
+        key, scores, samples = jax.tree.map(lambda leaf: leaf[k], (keys, None if callable(target) else target, sets))
+        return task.result_of(discrepancy, key, target if scores is None else scores, samples, None)
+
+    return _check_results(results, alone)
+
+
+def _over_list(
+    task: _Task, discrepancy: Discrepancy, rng_key: PRNGKeyArray | None, target: Target, sets: list[PyTree]
+) -> Any:
+    if task.chains:
         raise ValueError("Sets of a list have no axis of chains; stack those of equal shape to an array.")
-    scores = target if isinstance(target, list) else [target] * len(sets)
-    if not sets or len(scores) != len(sets):
+    targets = target if isinstance(target, list) else [target] * len(sets)
+    if not sets or len(targets) != len(sets):
         raise ValueError(
-            f"`sets` must be a list of sample sets, and scores another; got {len(sets)} and {len(scores)}."
+            f"`sets` must be a list of sample sets, and scores another; got {len(sets)} and {len(targets)}."
         )
     sizes = np.array([check_samples(each, chains=False, name=f"sets[{k}]").num_draws for k, each in enumerate(sets)])
     if isinstance(target, list):
-        for k, (each, given) in enumerate(zip(sets, scores, strict=True)):
-            if shapes_of(each) != shapes_of(given):
-                raise ValueError(
-                    f"Scores must have the structure and shape of their set; number {k} has {shapes_of(given)} for "
-                    f"samples of {shapes_of(each)}."
-                )
-    if len({jax.tree.structure(each) for each in sets}) > 1 or len({_of_one(each) for each in sets}) > 1:
-        raise ValueError(f"All sets must have draws of one kind; got shapes {[shapes_of(each) for each in sets[:5]]}.")
-    keys = None if rng_key is None else jax.random.split(rng_key, len(sets))
-    may_fill = not discrepancy._chooses_by_all_draws and dict(options).get("method") not in UNBIASED
+        for k, (each, scores) in enumerate(zip(sets, targets, strict=True)):
+            check_same_shapes(scores, each, f"Scores must have the structure and shape of their set, number {k}")
+    kinds = {(jax.tree.structure(each), *(np.shape(leaf)[1:] for leaf in jax.tree.leaves(each))) for each in sets}
+    if len(kinds) > 1:
+        found = [shapes_of(each) for each in sets[:5]]
+        raise ValueError(f"The draws of all sets must have the same structure and shape; got {found}.")
+    keys = [None] * len(sets) if rng_key is None else jax.random.split(rng_key, len(sets))
+    may_fill = task.has_weights and not discrepancy._chooses_by_all_draws
     lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
     results, places = [], []
     for length in np.unique(lengths):
         members = np.flatnonzero(lengths == length)
         results.append(
             _equal_sets(
-                of_one, options, discrepancy, None if keys is None else keys[members],
-                _filled_up([scores[k] for k in members], length) if isinstance(target, list) else target,
-                _filled_up([sets[k] for k in members], length),
-                _weights(sizes[members], length) if may_fill else None, chains,
+                task, discrepancy, None if rng_key is None else jnp.stack([keys[k] for k in members]),
+                _filled_up([targets[k] for k in members], length) if isinstance(target, list) else target,
+                _filled_up([sets[k] for k in members], length), _weights(sizes[members], length) if may_fill else None,
             )
         )  # fmt: skip
         places.append(members)
     order = np.argsort(np.concatenate(places))
     together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *results)
-
-    def listed(k: int) -> Any:
-        return of_one(options, discrepancy, None if keys is None else keys[k], scores[k], sets[k], None, chains)
-
-    return _checked(together, listed)
-
-
-def _of_one(tree: PyTree) -> tuple[tuple[int, ...], ...]:
-    """The shapes of one draw."""
-    return tuple(np.shape(leaf)[1:] for leaf in jax.tree.leaves(tree))
+    return _check_results(together, lambda k: task.result_of(discrepancy, keys[k], targets[k], sets[k], None))
 
 
 def _check_stacked(sets: PyTree, chains: bool) -> int:
@@ -248,74 +244,59 @@ def _check_stacked(sets: PyTree, chains: bool) -> int:
         raise ValueError("`sets` holds no sets.")
     if hasattr(sets, "ndim") and sets.ndim == 2:
         raise ValueError(f"`sets` must be (sets, draws, dim); got shape {sets.shape}. A single set goes into a list.")
-    one = jax.tree.map(lambda leaf: leaf[0], sets)
-    check_samples(one, chains=chains, name="sets[0]")
     return count
 
 
 def _equal_sets(
-    of_one: Of,
-    options: Any,
+    task: _Task,
     discrepancy: Discrepancy,
     keys: PRNGKeyArray | None,
     target: Target,
     sets: PyTree,
     weights: Float[np.ndarray, "sets draws"] | None,
-    chains: bool,
 ) -> Any:
     """Sets of one shape, so many of them in a call that memory does not grow with their number."""
     one = jax.tree.map(lambda leaf: leaf[0], sets)
-    draws = check_samples(one, chains=chains, name="sets[0]")
-    is_density = callable(target)
-    if is_density:
-        target = check_target(target, one, draws)
-    elif shapes_of(target) != shapes_of(sets):
-        raise ValueError(
-            f"Scores must have the structure and shape of `sets`; got {shapes_of(target)} for {shapes_of(sets)}."
-        )
+    draws = check_samples(one, chains=task.chains, name="sets[0]")
+    score = check_target(target, one, draws) if callable(target) else None
+    if score is None:
+        check_same_shapes(target, sets, "Scores must have the structure and shape of `sets`")
     count = len(jax.tree.leaves(sets)[0])
     at_a_time = max(1, _CALL_BYTES // (draws.num_draws * draws.dim * draws.dtype.itemsize))
     size = min(at_a_time, _common_size(count)) if weights is not None or count > at_a_time else count
-    columns = (discrepancy._num_features(draws) or draws.num_draws) + dict(options).get("num_replicates", 0)
+    columns = (discrepancy._num_features(draws) or draws.num_draws) + task.num_replicates
     together = sets_at_once(draws.num_draws * columns * draws.dtype.itemsize)
-    function, arguments = (target.function, target.arguments) if isinstance(target, LogDensity) else (None, None)
-    program = compiled(
-        partial(_build, of_one, options, chains, together), of_one, function, discrepancy._function,
-        variant=(options, chains, together),
-    )  # fmt: skip
-    given = keys, None if is_density else target, sets, weights
-    arguments, discrepancy, given = beside(sets, (arguments, discrepancy, given))
+    given = keys, target if score is None else None, sets, weights
+    shared = discrepancy, discrepancy._traced_function(draws), score
+    shared, given = move_to_devices_of(sets, (shared, given))
     results = []
     for start in range(0, count, size):
         # The last call is filled up with sets that have been there before.
         chosen = np.minimum(np.arange(start, start + size), count - 1)
         part = given if size == count else jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], given)
-        found = program(arguments, discrepancy, part)
+        found = _results_of(task, together, *shared, part)
         results.append(jax.tree.map(lambda leaf, start=start: leaf[: count - start], found))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *results)
 
 
-def _build(
-    of_one: Of,
-    options: Any,
-    chains: bool,
+@partial(jax.jit, static_argnums=(0, 1))
+def _results_of(
+    task: _Task,
     together: int | None,
-    logdensity: Callable[..., Any] | None,
-    function: Callable[..., Any] | None,
-) -> Callable[..., Any]:
-    def called(*arguments: Any, **keywords: Any) -> Any:
-        assert logdensity is not None
-        return logdensity(*arguments, **keywords)
+    discrepancy: Discrepancy,
+    function: Traced | None,
+    score: Score | None,
+    given: PyTree,
+) -> Any:
+    """The results of all sets, whose log-density and whose discrepancy's own function are traced already."""
+    if function is not None:
+        discrepancy = discrepancy._with_function(function)
 
-    def program(arguments: PyTree, discrepancy: Discrepancy, given: PyTree) -> Any:
-        def once(each: PyTree) -> Any:
-            key, scores, samples, weights = each
-            target = scores if logdensity is None else Partial(called, *arguments[0], **arguments[1])
-            return of_one(options, discrepancy, key, target, samples, weights, chains)
+    def once(each: PyTree) -> Any:
+        key, scores, samples, weights = each
+        return task.result_of(discrepancy, key, scores if score is None else score, samples, weights)
 
-        return jax.lax.map(once, given, batch_size=together)
-
-    return program
+    return jax.lax.map(once, given, batch_size=together)
 
 
 def _common_size(size: int) -> int:
@@ -343,7 +324,7 @@ def _weights(sizes: np.ndarray, length: int) -> Float[np.ndarray, "sets draws"]:
     return (np.arange(length)[None] < sizes[:, None]).astype(np.float32)
 
 
-def _checked(results: Any, alone: Callable[[int], Any]) -> Any:
+def _check_results(results: Any, alone: Callable[[int], Any]) -> Any:
     """Say which sets have no result; `alone` computes that of one set, and says what is wrong with it."""
     if not is_concrete(results):
         return results
@@ -361,11 +342,11 @@ def _checked(results: Any, alone: Callable[[int], Any]) -> Any:
     bad = np.flatnonzero(~np.isfinite(_rows(values)).all(axis=1))
     if len(bad):
         some = ", ".join(map(str, bad[:5])) + ("…" if len(bad) > 5 else "")
-        warn_user(
+        message = (
             f"{len(bad)} of {len(values)} sets (number {some}) have no finite result and stand as NaN: samples, scores "
-            "or their products are not finite there.",
-            RuntimeWarning,
+            "or their products are not finite there."
         )
+        warn_of([Doubt(RuntimeWarning, message)])
     return results
 
 

@@ -3,38 +3,36 @@
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxpsd._core.blocks import compensated_add
-from jaxpsd._core.checks import check_choice, check_key, check_samples, is_concrete
+from jaxpsd._core.checks import check_choice, check_key, check_samples, check_underflow, is_concrete
+from jaxpsd._core.data import Data
+from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Structure
-from jaxpsd._core.scores import Scorer, run
-from jaxpsd._core.types import PyTree, Scalar, Target
-from jaxpsd._discrepancies.base import Discrepancy, check_input
-from jaxpsd._discrepancies.plans import Form, in_coordinates_of, safe_root
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import check_input
+from jaxpsd._core.types import PyTree, Scalar, Target, static
+from jaxpsd._discrepancies.base import Discrepancy
+from jaxpsd._discrepancies.plans import FeaturePlan, safe_root
 from jaxpsd._gof.bootstrap import Sums, Wanted, accumulate, statistics
 from jaxpsd._gof.multipliers import LONGEST_CHAIN, WORD, Parity, Place, Signs
 from jaxpsd._gof.result import GofResult, result_of
 from jaxpsd._gof.scheme import Scheme, floor_of, signs_of
 from jaxpsd._gof.settings import SIGNS, Settings, check_discrepancy, check_orders, labels_of, wanted_of
-from jaxpsd._gof.symptoms import warn_of_few
+from jaxpsd._gof.symptoms import find_too_few
 
 # What a place can number.
 _MOST_DRAWS = WORD * 2**32
 
 
-@partial(
-    register_dataclass,
-    data_fields=["sums", "excess", "count", "chains", "begin", "end", "signs", "last", "form"],
-    meta_fields=["structure", "made_by"],
-)
+@register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class StreamState:
     """Sums over the draws seen so far.
@@ -51,7 +49,7 @@ class StreamState:
         The signs of all draws.
     last
         The sign of the last draw in each replicate.
-    form
+    plan
         How features are computed.
     structure
         What a position looks like.
@@ -67,9 +65,9 @@ class StreamState:
     end: Place
     signs: Signs
     last: Parity
-    form: Form
-    structure: Structure
-    made_by: str
+    plan: FeaturePlan
+    structure: Structure = static()
+    made_by: str = static()
 
 
 class Stream(NamedTuple):
@@ -161,13 +159,13 @@ def stream(
                 f"{'`flip_probability`' if method == 'markov' else '`block_length`'}."
             )
 
-    made = _Made(discrepancy, settings, wanted, f"{discrepancy!r}, {settings}, {wanted.orders}")
-    return Stream(made.init, made.update, _merge, made.result)
+    functions = _StreamFunctions(discrepancy, settings, wanted, f"{discrepancy!r}, {settings}, {wanted.orders}")
+    return Stream(functions.init, functions.update, _merge, functions.result)
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What a stream was made of, also in words. Its functions are methods, so that they can be pickled."""
+class _StreamFunctions:
+    """The functions of a stream, and what it was made of, also in words. As methods they can be pickled."""
 
     discrepancy: Discrepancy
     settings: Settings
@@ -199,7 +197,7 @@ class _Made:
             )
         one = check_samples(jax.tree.map(_with_draw_axis, position), chains=False, name="position")
         method, num_replicates, _, parameter = self.settings
-        form = self.discrepancy._stream_form(one, num_replicates)
+        plan = self.discrepancy._stream_plan(one, num_replicates)
         # A multiple of the block length, so that blocks go on where the numbers start again.
         block = int(parameter) if method == "block" and parameter else 1
         endless = LONGEST_CHAIN // block * block
@@ -215,7 +213,7 @@ class _Made:
             end=begin,
             signs=signs,
             last=signs.start(),
-            form=form,
+            plan=plan,
             structure=one.structure,
             made_by=self.made_by,
         )
@@ -223,15 +221,17 @@ class _Made:
     def update(self, state: StreamState, target: Target, samples: PyTree) -> StreamState:
         """The state after a batch of draws."""
         self.check_state(state)
-        target, draws, _ = check_input(target, samples, None, False)
-        if draws.structure != state.structure:
+        given = check_input(target, samples, None, False)
+        if given.draws.structure != state.structure:
             raise ValueError("`samples` must be a batch of positions like the one given to `init`.")
-        added, last = run(
-            _batch, target, draws, state.form, state.signs, state.end, state.last, self.wanted,
-            function=self.discrepancy._function,
-        )  # fmt: skip
-        self.discrepancy._finite(added.z, target, draws, "A sum of Stein features")
-        n = draws.num_draws
+        # A function of the user's may have changed since the state was made, or be forgotten by what has kept it.
+        function = self.discrepancy._traced_function(given.draws)
+        plan = state.plan if function is None else self.discrepancy._stream_plan(given.draws, 0)
+        arguments = plan, state.signs, state.end, state.last, self.wanted
+        added, last = run(_batch, given, *arguments, result="gathered")
+        self.discrepancy._check_value(added.z, given, "A sum of Stein features")
+        warn_of(given.doubts)
+        n = given.draws.num_draws
         sums, excess = compensated_add((state.sums, state.excess), added)
         end, count = state.end.after(n, state.signs.chain), state.count.after(n, state.signs.chain)
         return replace(state, sums=sums, excess=excess, count=count, end=end, last=last)
@@ -243,17 +243,17 @@ class _Made:
         n = state.count.word.astype(state.sums.z.dtype) * WORD + state.count.bit
         if is_concrete(n) and n == 0:
             raise ValueError("This stream has seen no draws.")
-        values = statistics(state.form, self.wanted, state.sums, n, state.structure.dim)
+        values = statistics(state.plan, self.wanted, state.sums, n, state.structure.dim)
         if is_concrete(values) and not np.isfinite(values).all():
             raise FloatingPointError(f"The statistic of this stream is not finite. {self.discrepancy._remedy}")
-        _check_underflow(values, state.sums)
+        check_underflow(values, lambda: float(np.abs(state.sums.z).max()), "Sums of Stein features")
         if not num_replicates:
             return safe_root(values[0, 0])
         floor = floor_of(method, parameter, n, jnp.maximum(state.chains, 1))
-        if is_concrete(floor):
-            warn_of_few(float(floor), alpha, None)
+        doubts = find_too_few(float(floor), alpha, None) if is_concrete(floor) else ()
+        warn_of(doubts)
         scheme = Scheme(method, state.signs, parameter, None, floor)
-        return result_of(values, scheme, self.settings, labels_of(self.wanted))
+        return result_of(values, scheme, self.settings, labels_of(self.wanted)).doubted(doubts)
 
 
 def _with_draw_axis(leaf: Any) -> Any:
@@ -261,26 +261,11 @@ def _with_draw_axis(leaf: Any) -> Any:
     return (leaf if isinstance(leaf, jax.Array) else np.asarray(leaf))[None]
 
 
-def _check_underflow(values: Float[Array, "statistics columns"], sums: Sums) -> None:
-    """Zero shall mean that nothing is wrong, and not that all numbers were too small."""
-    if not is_concrete(values, sums) or np.max(values) > jnp.finfo(values.dtype).tiny:
-        return
-    # A value alone may be zero, where all sums are.
-    if np.any(sums.z) or values.shape[1] > 1:
-        what = "statistic of this stream and all its replicates are" if values.shape[1] > 1 else "statistic is"
-        raise FloatingPointError(
-            f"The {what} at most {np.max(values):.2g}, which has no meaning: sums of Stein features are at most "
-            f"{np.max(np.abs(sums.z)):.2g}, and their squares too small for {values.dtype}. Are the scores zero? "
-            "Otherwise use other units, an `Affine` as `transform`, or float64."
-        )
-
-
 def _batch(
-    scorer: Scorer, arrays: PyTree, form: Form, signs: Signs, place: Place, before: Parity, wanted: Wanted
+    data: Data, plan: FeaturePlan, signs: Signs, place: Place, before: Parity, wanted: Wanted
 ) -> tuple[Sums, Parity]:
     """What a batch adds, and the signs of its last draw."""
-    moved = in_coordinates_of(form, scorer)
-    sums, _, last = accumulate(moved, arrays, form, None, replace(signs, origin=place), wanted, before)
+    sums, _, last = accumulate(plan.prepare(data), plan, replace(signs, origin=place), wanted, before)
     return sums, last
 
 
@@ -314,7 +299,7 @@ def is_one_stream(first: StreamState, second: StreamState) -> bool:
 
 
 def _settings(state: StreamState) -> PyTree:
-    return state.form, jax.random.key_data(state.signs.key), state.signs.change, state.signs.block
+    return state.plan, jax.random.key_data(state.signs.key), state.signs.change, state.signs.block
 
 
 def _check_order(first: StreamState, second: StreamState) -> None:

@@ -7,7 +7,6 @@ so that x = loc + scale·y and the scores are simply scaleᵀ s.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +25,12 @@ from jaxpsd._core.blocks import (
     weighted,
 )
 from jaxpsd._core.checks import as_real, check_choice, check_finite, check_samples, check_weights, is_concrete
+from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import Scorer, raise_for_value, run_on_shares
-from jaxpsd._core.sharding import Shards, at_hand, from_first_share, largest_of_shares, shards_of
-from jaxpsd._core.types import Block, PyTree
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given
+from jaxpsd._core.sharding import from_first_share, largest_of_shares
+from jaxpsd._core.types import Block, PyTree, Weights
 
 
 @register_static
@@ -44,7 +45,7 @@ class Rule(StrEnum):
         return repr(self.value)
 
 
-@partial(register_dataclass, data_fields=["loc", "scale"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True, eq=False)
 class Affine:
     """The change of coordinates x = loc + scale·y.
@@ -165,7 +166,7 @@ def in_coordinates(x: Float[Array, "*draws dim"], transform: Affine | None) -> F
     return x if transform is None else transform.forward(x)
 
 
-def mean_of(draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> Float[Array, " dim"]:
+def mean_of(draws: Draws, weights: Weights, transform: Affine | None) -> Float[Array, " dim"]:
     """The mean of the draws, in the coordinates of a transform."""
     return in_coordinates(fit(Rule.CENTER, draws, weights).loc, transform)
 
@@ -195,7 +196,7 @@ def check_streamable(transform: object) -> None:
         )
 
 
-def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] | None) -> Affine | None:
+def resolve(transform: Transform, draws: Draws, weights: Weights) -> Affine | None:
     """The transform that a discrepancy with this setting uses for these draws."""
     if isinstance(transform, Rule):
         return fit(transform, draws, weights)
@@ -220,17 +221,14 @@ def resolve(transform: Transform, draws: Draws, weights: Float[Array, " draws"] 
     return affine
 
 
-def fit(rule: Rule, draws: Draws, weights: Float[Array, " draws"] | None) -> Affine:
+def fit(rule: Rule, draws: Draws, weights: Weights) -> Affine:
     """Fit a rule; what cannot be inverted is an error, or NaN where values cannot be looked at."""
     if rule is Rule.WHITEN and draws.num_draws <= draws.dim:
         raise ValueError(
             f"Whitening {draws.dim} coordinates needs more than {draws.dim} draws; got {draws.num_draws}. "
             "Use 'standardize', or more draws."
         )
-    shards = shards_of(draws.positions)
-    affine = _fit(shards)(rule, draws.positions, weights)
-    if shards is not None:
-        affine = at_hand(affine)
+    affine = run(_fit_to_draws, Given(draws, None, weights), rule)
     if is_concrete(affine):
         _raise_if_singular(rule, affine, draws, weighted=weights is not None)
     return affine
@@ -259,20 +257,14 @@ def common_transform(rule: Rule, sets: Sequence[Draws]) -> Affine:
     return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)[:, None] * factor))
 
 
-@lru_cache(maxsize=16)
-def _fit(shards: Shards | None) -> Callable[[Rule, PyTree, Float[Array, " draws"] | None], Affine]:
-    everywhere = _fit_to_draws if shards is None else shards.keeping_sums(_fit_to_draws, (False, True, True))
-    return jax.jit(everywhere)
-
-
-def _fit_to_draws(rule: Rule, positions: PyTree, weights: Float[Array, " draws"] | None) -> Affine:
-    draws = Draws(positions)
-    length = block_length(draws.num_draws, 4 * draws.dim * draws.dtype.itemsize)
+def _fit_to_draws(data: Data, rule: Rule) -> Affine:
+    positions, weights, (n, dim), dtype = data.positions, data.weights, data.x.shape, data.x.dtype
+    length = block_length(n, 4 * dim * dtype.itemsize)
 
     def mean(fn: Callable[[Block], Block], *, product: bool = False) -> tuple[Array, Array]:
         """Mean of f(x), or of f(x) f(x)ᵀ, and the largest |f(x)| of each coordinate."""
 
-        def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[Array, Array]:
+        def on_block(block: PyTree, block_weights: Weights) -> tuple[Array, Array]:
             values = fn(ravel(block))
             counted = weighted(values, block_weights)
             summed = product_over_draws(counted, values) if product else sum_draws(counted)
@@ -292,47 +284,47 @@ def _fit_to_draws(rule: Rule, positions: PyTree, weights: Float[Array, " draws"]
     spread = jnp.where(spread > 0, spread, jnp.nan)
     sd = spread * jnp.sqrt(mean(lambda x: ((x - loc[None]) / spread[None]) ** 2)[0])
     # Where all weight is on one value, rounding alone is left.
-    sd = jnp.where(sd > 4 * jnp.finfo(draws.dtype).eps * spread, sd, jnp.nan)
+    sd = jnp.where(sd > 4 * jnp.finfo(dtype).eps * spread, sd, jnp.nan)
     if rule is Rule.STANDARDIZE:
         return Affine(loc, sd)
     # The factor of the correlations, so that scales of different size cost no accuracy.
     factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True)[0])
-    independent = jnp.diag(factor) ** 2 > _least_independent(draws.dim, draws.dtype)
+    independent = jnp.diag(factor) ** 2 > _least_independent(dim, dtype)
     return Affine(loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor)
 
 
-def fit_to_target(target: PyTree, draws: Draws, weights: Float[Array, " draws"] | None) -> Affine:
+def fit_to_target(given: Given, by_draws: Affine | None = None) -> Affine:
     """Location and scales of the target, as the draws and their scores imply them.
 
     For a Gaussian target x = μ − Σ s(x), so that regressing draws on scores gives its mean and variances without
     error, whatever the draws. A test in such coordinates is not disturbed by their estimation, as it is in
     coordinates standardised by few, or dependent, draws themselves. Where scores explain less than half of a
     coordinate the target is far from Gaussian, and the draws' own mean and standard deviation have to do.
+    Those are fitted unless they are known.
     """
-    by_draws = fit(Rule.STANDARDIZE, draws, weights)
-    if draws.num_draws <= 2 * draws.dim:
+    by_draws = by_draws or fit(Rule.STANDARDIZE, given.draws, given.weights)
+    if given.draws.num_draws <= 2 * given.draws.dim:
         return by_draws
-    affine = run_on_shares(_fit_to_target, target, draws, by_draws, weights)
+    affine = run(_fit_to_target, given, by_draws)
     if is_concrete(affine) and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(affine)):
-        raise_for_value(target, draws, "The scale of the target", "Give a `transform` of your own.")
+        given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
     return affine
 
 
-def _fit_to_target(scorer: Scorer, arrays: PyTree, by_draws: Affine, weights: Float[Array, " draws"] | None) -> Affine:
-    mapping = by_draws.mapping()
-    x, _ = jax.eval_shape(scorer, arrays)
-    n, dim = num_draws(arrays), x.shape[1]
-    first = jax.tree.map(lambda leaf: leaf[:1], arrays)
+def _fit_to_target(data: Data, by_draws: Affine) -> Affine:
+    scorer, mapping = data.scorer(), by_draws.mapping()
+    x, weights = data.x, data.weights
+    n, dim = data.num_draws, x.shape[1]
     # Scores that hardly vary about a large value keep their digits.
-    offset = from_first_share(jnp.concatenate(mapping(*scorer(first)), axis=1))
+    offset = from_first_share(jnp.concatenate(mapping(*scorer(data.first_row())), axis=1))
 
-    def on_block(block: PyTree, block_weights: Float[Array, " block"] | None) -> tuple[tuple[Array, Array], None]:
+    def on_block(block: PyTree, block_weights: Weights) -> tuple[tuple[Array, Array], None]:
         values = jnp.concatenate(mapping(*scorer(block)), axis=1) - offset
         counted = weighted(values, block_weights)
         return (sum_draws(counted), product_over_draws(counted, values)), None
 
     length = block_length(len(x), 8 * dim * x.dtype.itemsize)
-    sums, _ = sum_over_blocks(on_block, arrays, weights, length)
+    sums, _ = sum_over_blocks(on_block, data.rows, weights, length)
     mean, product = sums if weights is not None else jax.tree.map(lambda leaf: leaf / n, sums)
     covariance = product - jnp.outer(mean, mean)
     mean = mean + offset[0]

@@ -13,8 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,33 +25,29 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.blocks import corresponding, einsum
 from jaxpsd._core.checks import as_real, check_choice, check_positive, check_positive_integer, is_concrete
-from jaxpsd._core.draws import Draws, Structure
-from jaxpsd._core.functions import returning_number
-from jaxpsd._core.scores import NeedsFunction
-from jaxpsd._core.types import Block, PyTree, Scalar, Vector
+from jaxpsd._core.draws import Draws, Structure, one_position
+from jaxpsd._core.functions import returning_number, trace_held
+from jaxpsd._core.tracing import Traced
+from jaxpsd._core.types import Block, PyTree, Scalar, Vector, Weights, static
 from jaxpsd._stein.coordinates import Affine, mean_of
 from jaxpsd._stein.operators import first_order
-from jaxpsd._stein.pairs import Tile, checked_length, checked_median_distance, pairs_of
+from jaxpsd._stein.pairs import Tile, check_length, median_distance, pairs_of
 
 
 class BaseKernel(ABC):  # noqa: B024
     """What a kernel Stein discrepancy is made of: a kernel k(x, y), by its Stein kernel."""
 
     def stein(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
-        """k₀ between two blocks of draws, with scores s and u, once the kernel is settled."""
-        raise NotImplementedError(f"{type(self).__name__} has to be settled first.")
+        """k₀ between two blocks of draws, with scores s and u, once the kernel is fitted to the draws."""
+        raise NotImplementedError(f"{type(self).__name__} has to be fitted to draws first.")
 
     def stein_diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
         """k₀(x, x) of each draw of a block."""
         return corresponding(self.stein, x, s, x, s)
 
-    def settled(self, draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> "BaseKernel":
+    def fitted_to(self, draws: Draws, weights: Weights, transform: Affine | None) -> "BaseKernel":
         """The kernel with everything chosen that was left to the draws, in the coordinates of the transform."""
         return self
-
-    def bound_to(self, function: Callable[..., Any]) -> Self:
-        """The kernel with the user's function that it is made of."""
-        raise NotImplementedError(f"{type(self).__name__} needs no function.")
 
 
 # --- radial kernels ---------------------------------------------------------------------------------------
@@ -83,7 +78,7 @@ class _Radial(BaseKernel):
         return phi * (s**2).sum(axis=1) - 2 * x.shape[1] * first
 
 
-@partial(register_dataclass, data_fields=["c"], meta_fields=["beta"])
+@register_dataclass
 @dataclass(frozen=True)
 class IMQ(_Radial):
     """The inverse multiquadric kernel k(x, y) = (c² + ‖x − y‖²)^β.
@@ -105,7 +100,7 @@ class IMQ(_Radial):
     """
 
     c: float | Scalar = 1.0
-    beta: float = -0.5
+    beta: float = static(default=-0.5)
 
     def __post_init__(self) -> None:
         check_positive(self.c, "c")
@@ -117,8 +112,8 @@ class IMQ(_Radial):
     def length(self) -> float | Scalar:
         return self.c
 
-    def settled(self, draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> "IMQ":
-        return IMQ(checked_length(self.c, "c", draws.dtype), self.beta)
+    def fitted_to(self, draws: Draws, weights: Weights, transform: Affine | None) -> "IMQ":
+        return IMQ(check_length(self.c, "c", draws.dtype), self.beta)
 
     def profile(self, squared: Array) -> tuple[Array, Array, Array]:
         base = self.c**2 + squared
@@ -142,7 +137,7 @@ class _Bandwidth(StrEnum):
         return repr(self.value)
 
 
-@partial(register_dataclass, data_fields=["bandwidth"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class Gaussian(_Radial):
     """The Gaussian kernel k(x, y) = exp(−‖x − y‖² / (2σ²)).
@@ -170,7 +165,7 @@ class Gaussian(_Radial):
     @property
     def length(self) -> float | Scalar:
         if isinstance(self.bandwidth, _Bandwidth):
-            raise ValueError("bandwidth='median' is settled by draws; give a number to use the kernel by itself.")
+            raise ValueError("bandwidth='median' is chosen by the draws; give a number to use the kernel by itself.")
         return self.bandwidth
 
     def profile(self, squared: Array) -> tuple[Array, Array, Array]:
@@ -179,10 +174,10 @@ class Gaussian(_Radial):
         first = -0.5 * inverse * phi
         return phi, first, -0.5 * inverse * first
 
-    def settled(self, draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> "Gaussian":
+    def fitted_to(self, draws: Draws, weights: Weights, transform: Affine | None) -> "Gaussian":
         if isinstance(self.bandwidth, _Bandwidth):
-            return Gaussian(checked_median_distance(draws, transform))
-        return Gaussian(checked_length(self.bandwidth, "bandwidth", draws.dtype))
+            return Gaussian(median_distance(draws, transform))
+        return Gaussian(check_length(self.bandwidth, "bandwidth", draws.dtype))
 
 
 # --- the kernel that controls moments ---------------------------------------------------------------------
@@ -196,7 +191,7 @@ class _Location(StrEnum):
         return repr(self.value)
 
 
-@partial(register_dataclass, data_fields=["location", "covariance"], meta_fields=["order"])
+@register_dataclass
 @dataclass(frozen=True, eq=False)
 class MomentKernel(BaseKernel):
     """The kernel of Kanagawa, Barp, Gretton and Mackey, whose discrepancy controls moments up to an order q.
@@ -221,7 +216,7 @@ class MomentKernel(BaseKernel):
     True
     """
 
-    order: int = 2
+    order: int = static(default=2)
     location: Any = _Location.MEAN
     covariance: ArrayLike | None = None
 
@@ -236,11 +231,11 @@ class MomentKernel(BaseKernel):
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
         if isinstance(self.location, _Location):
-            raise ValueError("location='mean' is settled by draws; give a point to use the kernel by itself.")
+            raise ValueError("location='mean' is chosen by the draws; give a point to use the kernel by itself.")
         x, y = jnp.asarray(x), jnp.asarray(y)
         return self._around(self.location, x.size, x.dtype)(x, y)
 
-    def settled(self, draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> BaseKernel:
+    def fitted_to(self, draws: Draws, weights: Weights, transform: Affine | None) -> BaseKernel:
         is_given = not isinstance(self.location, _Location)
         location = self.location if is_given else mean_of(draws, weights, transform)
         return self._around(location, draws.dim, draws.dtype)
@@ -276,14 +271,14 @@ class _Reduced(NamedTuple):
     score: Block
 
 
-@partial(register_dataclass, data_fields=["location", "whitening"], meta_fields=["order"])
+@register_dataclass
 @dataclass(frozen=True, eq=False)
 class _Moments(BaseKernel):
-    """The moment kernel, settled: W with WᵀW = Σ⁻¹ is its whitening, None for the identity."""
+    """The moment kernel, fitted to draws: W with WᵀW = Σ⁻¹ is its whitening, None for the identity."""
 
     location: Float[Array, " dim"]
     whitening: Float[Array, "dim dim"] | None
-    order: int
+    order: int = static()
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
         x, y = (self._whitened(position[None] - self.location[None])[0] for position in (x, y))
@@ -338,34 +333,38 @@ class _Moments(BaseKernel):
 # --- kernels of the user's --------------------------------------------------------------------------------
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["function"])
+@register_dataclass
 @dataclass(frozen=True)
 class UserKernel(BaseKernel):
     """A kernel that is any function of two positions."""
 
-    function: Callable[[PyTree, PyTree], Any]
+    function: Callable[[PyTree, PyTree], Any] = static()
 
     def __call__(self, x: PyTree, y: PyTree) -> Scalar:
         return self.function(x, y)
 
-    def settled(self, draws: Draws, weights: Float[Array, " draws"] | None, transform: Affine | None) -> BaseKernel:
-        return _OperatedKernel(draws.structure)
+    def traced(self, draws: Draws) -> Traced:
+        """The function, traced for two positions like those of the draws."""
+        one = one_position(draws.positions)
+        return trace_held(self.function, returning_number, "kernel", one, one)
+
+    def fitted_to(self, draws: Draws, weights: Weights, transform: Affine | None) -> BaseKernel:
+        return _OperatedKernel(self.traced(draws), draws.structure)
 
 
-@partial(register_dataclass, data_fields=[], meta_fields=["structure"])
+@register_dataclass
 @dataclass(frozen=True)
-class _OperatedKernel(NeedsFunction, BaseKernel):
-    """The Stein kernel of any function, by automatic differentiation; the function is bound in the program only."""
+class _OperatedKernel(BaseKernel):
+    """The Stein kernel of any function, by automatic differentiation."""
 
-    structure: Structure
+    function: Traced
+    structure: Structure = static()
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
-        value = returning_number(self.function, "kernel")(self.structure.unravel(x), self.structure.unravel(y))
-        return value.astype(x.dtype)
+        return self.function(self.structure.unravel(x), self.structure.unravel(y)).astype(x.dtype)
 
     def stein(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
-        one = lambda x, s: jax.vmap(lambda y, u: self._of_pair(x, s, y, u))(y, u)  # noqa: E731
-        return jax.vmap(one)(x, s)
+        return for_all_pairs(self._of_pair, (x, s), (y, u))
 
     def stein_diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
         return jax.vmap(lambda x, s: self._of_pair(x, s, x, s))(x, s)
@@ -378,3 +377,10 @@ class _OperatedKernel(NeedsFunction, BaseKernel):
             return gradient + value * u
 
         return first_order(field, x, s)
+
+
+def for_all_pairs(
+    fn: Callable[..., Scalar], left: tuple[Block, Block], right: tuple[Block, Block]
+) -> Float[Array, "rows columns"]:
+    """A function of two draws and their scores, for all pairs of two blocks."""
+    return jax.vmap(lambda x, s: jax.vmap(lambda y, u: fn(x, s, y, u))(*right))(*left)

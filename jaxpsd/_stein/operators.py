@@ -12,10 +12,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxpsd._core.blocks import einsum
-from jaxpsd._core.checks import as_floats, is_concrete
+from jaxpsd._core.checks import as_floats, check_same_shapes, is_concrete
+from jaxpsd._core.data import guarded_score
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.functions import check_function, returning_numbers
-from jaxpsd._core.scores import as_logdensity, guarded_score
+from jaxpsd._core.functions import check_function, checked_logdensity, returning_numbers
 from jaxpsd._core.types import LogDensityFn, PyTree, Scalar, Vector
 
 
@@ -66,7 +66,7 @@ def stein_operator(
     if not isinstance(order, int | np.integer) or isinstance(order, bool) or order not in (1, 2):
         raise ValueError(f"`order` must be 2 (functions) or 1 (vector fields); got {order!r}.")
     checked_fn = returning_numbers(fn, "fn")
-    score = guarded_score(as_logdensity(target)) if callable(target) else None
+    score = guarded_score(checked_logdensity(target)) if callable(target) else None
 
     def operated(position: PyTree) -> Any:
         position = as_floats(position, "position")
@@ -95,22 +95,18 @@ def _check_finite(values: Vector, position: PyTree, what: str, remedy: str = "")
 
 def _score_at(score: PyTree, position: PyTree) -> Vector:
     score = as_floats(score, "target")
-    shapes = [jax.tree.map(jnp.shape, tree) for tree in (score, position)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            "A score must have the structure and shape of the one position it belongs to; "
-            f"got {shapes[0]} for a position of {shapes[1]}. Use `jax.vmap` over draws and scores."
-        )
+    check_same_shapes(
+        score, position, "A score must have the structure and shape of the one position it belongs to",
+        "Use `jax.vmap` over draws and scores.",
+    )  # fmt: skip
     return ravel_pytree(score)[0]
 
 
 def _field(value: PyTree, position: PyTree) -> Vector:
-    shapes = [jax.tree.map(jnp.shape, tree) for tree in (value, position)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"A vector field must have the structure of the position, {shapes[1]}; it returned {shapes[0]}. "
-            "Functions, scalar- or vector-valued, take `order=2`."
-        )
+    check_same_shapes(
+        value, position, "A vector field must have the structure of the position",
+        "Functions, scalar- or vector-valued, take `order=2`.",
+    )  # fmt: skip
     return ravel_pytree(value)[0]
 
 

@@ -97,7 +97,7 @@ def _(axis_size: int, in_batched: list[bool], safe: Array) -> tuple[Array, bool]
     return _in_every_set(safe.all(axis=0)), False
 
 
-def checked_length(value: ArrayLike, name: str, dtype: np.dtype) -> Scalar:
+def check_length(value: ArrayLike, name: str, dtype: np.dtype) -> Scalar:
     """A length that the user has given: one number, whose square the dtype can hold."""
     length = jnp.asarray(as_real(value, name), dtype)
     if length.shape != ():
@@ -109,7 +109,7 @@ def checked_length(value: ArrayLike, name: str, dtype: np.dtype) -> Scalar:
     return length
 
 
-def checked_median_distance(draws: Draws, transform: Affine | None) -> Scalar:
+def median_distance(draws: Draws, transform: Affine | None) -> Scalar:
     """Median distance between two draws, in the coordinates of the transform; zero is an error."""
     if draws.num_draws < 2:
         raise ValueError("The median distance needs at least two draws; got one. Give the bandwidth as a number.")

@@ -54,30 +54,20 @@ def from_arviz(
     >>> samples.num_chains, samples.names
     (4, ('mu',))
     """
-    dataset = _group(data, group)
-    names = [str(name) for name in dataset.data_vars] if var_names is None else list(var_names)
-    for name in names:
-        if name not in dataset.data_vars:
-            raise ValueError(f"The group {group!r} has no variable {name!r}; it has {', '.join(dataset.data_vars)}.")
-    if not names:
-        raise ValueError(f"The group {group!r} has no variables.")
-    draws = Draws({name: _flat(dataset[name], name) for name in names}, int(dataset.sizes["chain"]))
+    is_dataset = hasattr(data, "data_vars") and "chain" in getattr(data, "dims", ())
+    dataset = data if is_dataset else _get_group(data, group)
+    draws = _read_draws(dataset, group, list(map(str, dataset.data_vars if var_names is None else var_names)))
     if target is not None:
         return target, draws
     try:
-        scored = _group(data, scores)
+        scored = _get_group(data, scores)
     except ValueError as error:
-        raise ValueError(f"Give the log-density as `target`, or data with a group {scores!r} of scores.") from error
-    for name in names:
-        if name not in scored.data_vars:
-            raise ValueError(f"The group {scores!r} has no score of {name!r}.")
-    return Draws({name: _flat(scored[name], name) for name in names}, draws.num_chains), draws
+        raise ValueError(f"Pass the log-density as `target`, or data with a group {scores!r} of scores.") from error
+    return _read_draws(scored, scores, list(draws.positions)), draws
 
 
-def _group(data: Any, name: str) -> Any:
+def _get_group(data: Any, name: str) -> Any:
     """One group as a dataset."""
-    if hasattr(data, "data_vars") and "chain" in getattr(data, "dims", ()):
-        return data
     try:
         group = data[name]
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
@@ -90,17 +80,24 @@ def _group(data: Any, name: str) -> Any:
     if not hasattr(group, "data_vars"):
         raise ValueError(f"The group {name!r} must be a Dataset; got {type(group).__name__}.")
     if "chain" not in group.dims or "draw" not in group.dims:
-        raise ValueError(f"The group {name!r} must have dimensions chain and draw; it has {', '.join(group.dims)}.")
+        raise ValueError(f"The group {name!r} must have dimensions chain and draw; it has {list(group.dims)!s:.100}.")
     return group
 
 
-def by_chain_and_draw(variable: Any) -> np.ndarray:
+def _read_draws(dataset: Any, group: str, names: list[str]) -> Draws:
+    if not names:
+        raise ValueError(f"The group {group!r} has no variables.")
+    positions = {}
+    for name in names:
+        if name not in dataset.data_vars:
+            raise ValueError(f"The group {group!r} has no variable {name!r}; it has {list(dataset.data_vars)!s:.100}.")
+        values = chains_first(dataset[name])
+        if not np.issubdtype(values.dtype, np.floating):
+            raise TypeError(f"{name!r} must be floating point, not {values.dtype}: discrete parameters have no score.")
+        positions[name] = values.reshape(-1, *values.shape[2:])
+    return Draws(positions, int(dataset.sizes["chain"]))
+
+
+def chains_first(variable: Any) -> np.ndarray:
     """The values of a variable, chains and draws first, in whatever order it has its dimensions."""
     return np.asarray(variable.transpose("chain", "draw", ...))
-
-
-def _flat(variable: Any, name: str) -> np.ndarray:
-    values = by_chain_and_draw(variable)
-    if not np.issubdtype(values.dtype, np.floating):
-        raise TypeError(f"{name!r} must be floating point; it is {values.dtype}. Discrete parameters have no score.")
-    return values.reshape(-1, *values.shape[2:])

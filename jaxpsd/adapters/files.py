@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxpsd._core.types import PyTree
-from jaxpsd.adapters.arviz import by_chain_and_draw
-
-_FORMATS = ".npy, .npz, .csv or .nc"
+from jaxpsd.adapters.arviz import chains_first
 
 # What marks the scores among the columns of a table, or the arrays of an archive.
 _SCORE = "score."
@@ -62,18 +60,14 @@ def read(path: str | Path) -> Sampled:
         An ArviZ file: the group `posterior`, with scores in a group `scores`.
     """
     path = Path(path)
-    readers: dict[str, Callable[[Path], Sampled]] = {
-        ".npy": _read_npy,
-        ".npz": _read_npz,
-        ".csv": _read_csv,
-        ".nc": _read_netcdf,
-    }
-    if path.suffix.lower() not in readers:
-        raise ValueError(f"{path} must be a file of draws, {_FORMATS}.")
+    readers = {".npy": _read_numpy, ".npz": _read_numpy, ".csv": _read_csv, ".nc": _read_netcdf}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path} must be a file of draws: {', '.join(readers)}.")
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
-        return readers[path.suffix.lower()](path)
+        return reader(path)
     except ImportError:
         raise
     except Exception as error:
@@ -81,43 +75,33 @@ def read(path: str | Path) -> Sampled:
         raise ValueError(f"{path} could not be read: {str(error) or type(error).__name__}") from error
 
 
-def _read_npy(path: Path) -> Sampled:
-    array = _from_numpy(path)
-    if isinstance(array, dict):
-        raise ValueError("it is an archive of arrays; let its name end in .npz")
-    return Sampled(_numbers(array, "the array"))
-
-
-def _read_npz(path: Path) -> Sampled:
-    arrays = _from_numpy(path)
-    if not isinstance(arrays, dict):
-        raise ValueError("it is a single array; let its name end in .npy")
-    if "samples" not in arrays:
-        return _by_name({name: _numbers(array, name) for name, array in arrays.items()}, chains=None)
-    samples, scores, names = _numbers(arrays["samples"], "samples"), arrays.get("scores"), arrays.get("names")
-    if names is not None and (names.ndim != 1 or names.shape != samples.shape[-1:]):
-        raise ValueError(f"`names` must name each coordinate; it has shape {names.shape} for samples {samples.shape}")
-    return Sampled(
-        samples,
-        None if scores is None else _numbers(scores, "scores"),
-        arrays.get("weights"),
-        None if names is None else tuple(map(str, names)),
-    )
-
-
-def _from_numpy(path: Path) -> np.ndarray | dict[str, np.ndarray]:
-    """An array, or several by name."""
+def _read_numpy(path: Path) -> Sampled:
     # Opened here, since NumPy does not close what it cannot read.
     with path.open("rb") as file:
         try:
             found = np.load(file, allow_pickle=False)
         except ValueError as error:
             # NumPy takes whatever it does not know for a pickle, and says how to load that unsafely.
-            raise ValueError("it is no array of numbers that NumPy has written, or is damaged") from error
-        if isinstance(found, np.ndarray):
-            return found
+            raise ValueError("it is not an array of numbers written by NumPy, or is damaged") from error
+        is_array = isinstance(found, np.ndarray)
+        if is_array != (path.suffix.lower() == ".npy"):
+            what = "a single array; let its name end in .npy" if is_array else "an archive; let its name end in .npz"
+            raise ValueError(f"it is {what}")
+        if is_array:
+            return Sampled(_as_floats(found, "the array"))
         with found:
-            return {name: found[name] for name in found.files}
+            arrays = dict(found)
+    if "samples" not in arrays:
+        return _split_scores({name: _as_floats(array, name) for name, array in arrays.items()})
+    samples, scores, names = _as_floats(arrays["samples"], "samples"), arrays.get("scores"), arrays.get("names")
+    if names is not None and (names.ndim != 1 or names.shape != samples.shape[-1:]):
+        raise ValueError(f"`names` must name each coordinate; it has shape {names.shape} for samples {samples.shape}")
+    return Sampled(
+        samples,
+        None if scores is None else _as_floats(scores, "scores"),
+        arrays.get("weights"),
+        None if names is None else tuple(map(str, names)),
+    )
 
 
 def _read_csv(path: Path) -> Sampled:
@@ -139,14 +123,23 @@ def _read_csv(path: Path) -> Sampled:
         raise ValueError(f"the first line names {len(names)} columns, but rows have {table.shape[1]}")
     columns = dict(zip(names, table.T, strict=True))
     chain = columns.pop("chain", None)
-    found = _by_name(columns, chains=None)
-    own = tuple(found.samples)
+    found = _split_scores(columns)
 
-    def together(by_name: Mapping[str, np.ndarray]) -> np.ndarray:
-        rows = np.stack([by_name[name] for name in own], axis=1)
-        return rows if chain is None else _in_chains(rows, chain)
+    def stack(by_name: Mapping[str, np.ndarray]) -> np.ndarray:
+        rows = np.stack([by_name[name] for name in found.samples], axis=1)
+        return rows if chain is None else _split_chains(rows, chain)
 
-    return Sampled(together(found.samples), None if found.scores is None else together(found.scores), None, own)
+    scores = None if found.scores is None else stack(found.scores)
+    return Sampled(stack(found.samples), scores, names=tuple(found.samples))
+
+
+def _split_chains(rows: np.ndarray, chain: np.ndarray) -> np.ndarray:
+    if not np.isfinite(chain).all():
+        raise ValueError("the column `chain` must have the number of a chain in every row")
+    numbers, counts = np.unique(chain, return_counts=True)
+    if len(set(counts)) > 1:
+        raise ValueError(f"chains differ in length: {', '.join(map(str, counts)):.100} draws")
+    return np.stack([rows[chain == number] for number in numbers])
 
 
 def _is_number(text: str) -> bool:
@@ -157,15 +150,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _in_chains(rows: np.ndarray, chain: np.ndarray) -> np.ndarray:
-    if not np.isfinite(chain).all():
-        raise ValueError("the column `chain` must have the number of a chain in every row")
-    numbers, counts = np.unique(chain, return_counts=True)
-    if len(set(counts)) > 1:
-        raise ValueError(f"chains differ in length: {', '.join(map(str, counts))} draws")
-    return np.stack([rows[chain == number] for number in numbers])
-
-
 def _read_netcdf(path: Path) -> Sampled:
     try:
         import xarray
@@ -173,16 +157,16 @@ def _read_netcdf(path: Path) -> Sampled:
         error.add_note("ArviZ files need xarray: pip install 'jaxpsd[arviz]'.")
         raise
     with xarray.open_dataset(path, group="posterior") as group:
-        arrays = {str(name): _numbers(by_chain_and_draw(values), str(name)) for name, values in group.items()}
+        arrays = {str(name): _as_floats(chains_first(values), str(name)) for name, values in group.items()}
     try:
         with xarray.open_dataset(path, group="scores") as group:
-            arrays |= {_SCORE + str(name): by_chain_and_draw(values) for name, values in group.items()}
+            arrays |= {_SCORE + str(name): chains_first(values) for name, values in group.items()}
     except (OSError, KeyError, ValueError):
         pass  # A file without scores; the user has to name a log-density.
-    return _by_name(arrays, chains=True)
+    return _split_scores(arrays, chains=True)
 
 
-def _by_name(arrays: Mapping[str, np.ndarray], *, chains: bool | None) -> Sampled:
+def _split_scores(arrays: Mapping[str, np.ndarray], chains: bool | None = None) -> Sampled:
     samples = {name: array for name, array in arrays.items() if not name.startswith(_SCORE)}
     scores = {name.removeprefix(_SCORE): array for name, array in arrays.items() if name.startswith(_SCORE)}
     if not samples:
@@ -193,7 +177,7 @@ def _by_name(arrays: Mapping[str, np.ndarray], *, chains: bool | None) -> Sample
     return Sampled(samples, scores or None, chains=chains)
 
 
-def _numbers(array: np.ndarray, name: str) -> np.ndarray:
+def _as_floats(array: np.ndarray, name: str) -> np.ndarray:
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
         raise ValueError(f"{name} must be real numbers, not {array.dtype}")
     return array if np.issubdtype(array.dtype, np.floating) else array.astype(float)
@@ -208,7 +192,7 @@ def load_function(where: str) -> Callable[..., Any]:
     if is_file and not Path(place).is_file():
         raise FileNotFoundError(f"There is no file {place}.")
     try:
-        module = _module_in(Path(place)) if is_file else importlib.import_module(place)
+        module = _import_file(Path(place)) if is_file else importlib.import_module(place)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name in (place, place.partition(".")[0]):
             error.add_note(f"jaxpsd: a file is named with its ending, as in path/to/{place}.py:{name}.")
@@ -221,10 +205,10 @@ def load_function(where: str) -> Callable[..., Any]:
     return function
 
 
-def _module_in(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ValueError("it is no file of Python code")
+        raise ValueError("it is not a file of Python code")
     module = importlib.util.module_from_spec(spec)
     # Where its own imports, and tracebacks, look for it.
     sys.modules.setdefault(path.stem, module)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.checks import check_key, check_positive_integer
-from jaxpsd._core.draws import Draws, joined, names_of
+from jaxpsd._core.draws import Draws, join_draws, names_of
 from jaxpsd._core.types import LogDensityFn, PyTree
 
 try:
@@ -25,11 +25,9 @@ except ImportError as error:
     error.add_note("`from_numpyro` needs NumPyro: pip install 'jaxpsd[numpyro]'.")
     raise
 
-Site = Mapping[str, Any]
-
 
 def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, Draws]:
-    """Take a fitted `MCMC` to its log-density and draws, in unconstrained space.
+    """Turn a fitted `MCMC` into its log-density and draws, in unconstrained space.
 
     Parameters
     ----------
@@ -77,14 +75,13 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
         error.add_note("jaxpsd: `from_numpyro` takes an MCMC that has been run.")
         raise
     num_chains = next(iter(constrained.values())).shape[0]
-    flat = joined(constrained)
-    return _unconstrained(model, args, kwargs, flat, num_chains)
+    return _unconstrain(model, args, kwargs, join_draws(constrained), num_chains)
 
 
 def from_numpyro_svi(
     rng_key: PRNGKeyArray, svi: SVI, svi_state_or_params: Any, *args: Any, num_samples: int = 1000, **kwargs: Any
 ) -> tuple[LogDensityFn, Draws]:
-    """Take a guide fitted by `SVI` to the log-density of the model, and draws from the guide.
+    """Turn a guide fitted by `SVI` into the log-density of the model, and draws from the guide.
 
     Parameters
     ----------
@@ -127,16 +124,16 @@ def from_numpyro_svi(
     if not isinstance(svi, SVI):
         raise TypeError(f"`svi` must be a numpyro.infer.SVI; got {type(svi).__name__}.")
     count = check_positive_integer(num_samples, "num_samples")
-    params = _params(svi, svi_state_or_params)
+    params = _get_params(svi, svi_state_or_params)
     guide, model = svi.guide, handlers.substitute(svi.model, data=params)
     if isinstance(guide, AutoGuide):
         drawn = guide.sample_posterior(rng_key, params, *args, sample_shape=(count,), **kwargs)
     else:
         drawn = Predictive(guide, params=params, num_samples=count)(rng_key, *args, **kwargs)
-    return _unconstrained(model, args, kwargs, drawn, num_chains=1)
+    return _unconstrain(model, args, kwargs, drawn, num_chains=1)
 
 
-def _params(svi: SVI, given: Any) -> dict[str, Any]:
+def _get_params(svi: SVI, given: Any) -> dict[str, Any]:
     """Parameters of the guide, from whatever holds them."""
     if isinstance(given, Mapping):
         return dict(given)
@@ -151,69 +148,62 @@ def _params(svi: SVI, given: Any) -> dict[str, Any]:
         ) from error
 
 
-def _unconstrained(
-    model: Callable[..., Any],
-    args: tuple,
-    kwargs: dict[str, Any],
-    constrained: Mapping[str, jax.Array],
-    num_chains: int,
+def _unconstrain(
+    model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], drawn: Mapping[str, jax.Array], num_chains: int
 ) -> tuple[LogDensityFn, Draws]:
-    """Draws of the model's latent sites in unconstrained space, and the log-density there."""
-    first = {name: values[0] for name, values in constrained.items()}
-    sites = _latent_sites(model, args, kwargs, first)
-    missing = sorted(set(sites) - set(constrained))
-    if missing:
-        raise ValueError(f"There are no draws of {missing[0]!r}, which the model samples.")
-    latent = {name: jnp.asarray(constrained[name]) for name in sites}
+    """The log-density in unconstrained space, and the draws of the model's latent sites there."""
+    supports = _find_supports(model, args, kwargs, {name: values[0] for name, values in drawn.items()})
+    for name in supports:
+        if name not in drawn:
+            raise ValueError(f"There are no draws of {name!r}, which the model samples.")
+    latent = {name: jnp.asarray(drawn[name]) for name in supports}
     seeded = handlers.seed(model, rng_seed=0)
     positions = jax.jit(jax.vmap(lambda draw: unconstrain_fn(seeded, args, kwargs, draw)))(latent)
-    positions = {name: positions[name] for name in sites}
 
     def logdensity(position: PyTree) -> jax.Array:
         return -jnp.asarray(potential_energy(seeded, args, kwargs, position))
 
-    labels = {name: _label(name, site) for name, site in sites.items()}
+    labels = {name: _name_unconstrained(name, support) for name, support in supports.items()}
     # Jitted, as a promise that neither model nor data will change.
     return jax.jit(logdensity), Draws(positions, num_chains, names_of(positions, labels))
 
 
-def _latent_sites(
-    model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], values: Mapping[str, jax.Array]
-) -> dict[str, Site]:
-    """The continuous parameters that the model samples, in its order; what has no score is refused."""
+def _find_supports(
+    model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], values: dict[str, jax.Array]
+) -> dict[str, Any]:
+    """Where the continuous parameters that the model samples may lie; what has no score is refused."""
     # Discrete sites that were summed out have no draws to stand for them, hence a seed.
-    trace = handlers.trace(handlers.seed(handlers.substitute(model, data=dict(values)), rng_seed=0))
-    sites = {}
+    trace = handlers.trace(handlers.seed(handlers.substitute(model, data=values), rng_seed=0))
+    supports = {}
     for name, site in trace.get_trace(*args, **kwargs).items():
         if site["type"] == "plate":
             size, subsample = site["args"]
             if subsample is not None and subsample < size:
                 raise ValueError(
-                    f"The plate {name!r} takes {subsample} of {size} observations, so that its density is random. Pass "
-                    "a model of all data, or score draws by `minibatch_score`."
+                    f"The plate {name!r} takes {subsample} of {size} observations, so that the density is random. Pass "
+                    "a model of all data, or score the draws with `minibatch_score`."
                 )
         if site["type"] != "sample" or site["is_observed"]:
             continue
         if site["fn"].support.is_discrete:
             raise ValueError(
-                f"The site {name!r} is discrete and has no score. Sum it out of the model, as by hand, so that the "
-                "density of the continuous parameters remains."
+                f"The site {name!r} is discrete and has no score. Sum it out of the model, so that the density of the "
+                "continuous parameters remains."
             )
-        sites[name] = site
-    if not sites:
+        supports[name] = site["fn"].support
+    if not supports:
         raise ValueError("The model samples no parameters.")
-    return sites
+    return supports
 
 
-def _label(name: str, site: Site) -> str:
+def _name_unconstrained(name: str, support: Any) -> str:
     """What an unconstrained parameter is in terms of the constrained one."""
-    transform = biject_to(site["fn"].support)
+    transform = biject_to(support)
     while isinstance(transform, transforms.IndependentTransform):
         transform = transform.base_transform
-    if isinstance(transform, transforms.IdentityTransform):
-        return name
-    if isinstance(transform, transforms.ExpTransform):
-        return f"log {name}"
-    if isinstance(transform, transforms.SigmoidTransform):
-        return f"logit {name}"
-    return f"unconstrained {name}"
+    prefixes = {
+        transforms.IdentityTransform: "",
+        transforms.ExpTransform: "log ",
+        transforms.SigmoidTransform: "logit ",
+    }
+    return next((prefix for kind, prefix in prefixes.items() if isinstance(transform, kind)), "unconstrained ") + name

@@ -77,6 +77,7 @@ def test_files_of_arviz_are_read(tmp_path):
     np.testing.assert_array_equal(found.scores["mu"], -MU)
 
 
+@pytest.mark.slow
 def test_a_report_goes_beside_a_summary():
     _, samples = jaxpsd.from_arviz(dataset(), logdensity)
     report = jaxpsd.diagnose(KEY, logdensity, samples, num_replicates=100)
@@ -92,8 +93,9 @@ def test_a_report_goes_beside_a_summary():
     [
         ({"prior": dataset()}, {}, "no group 'posterior'"),
         ({"posterior": dataset()}, {}, "log-density"),
+        (dataset(), {}, "log-density"),
         ({"posterior": dataset()}, {"target": logdensity, "var_names": ["tau"]}, "no variable 'tau'"),
-        ({"posterior": dataset(), "scores": dataset()[["mu"]]}, {}, "no score of 'beta'"),
+        ({"posterior": dataset(), "scores": dataset()[["mu"]]}, {}, "'scores' has no variable 'beta'"),
         ({"posterior": dataset().isel(chain=0)}, {"target": logdensity}, "chain and draw"),
         ({"posterior": dataset()[[]]}, {"target": logdensity}, "chain"),
         (3, {"target": logdensity}, "no group"),

@@ -88,7 +88,7 @@ def _renamed(path):
         ("x.npy", lambda path: path.write_bytes(b""), "No data left"),
         ("x.npz", lambda path: path.write_bytes(b""), "No data left"),
         ("x.npz", _truncated, "zip"),
-        ("x.npy", lambda path: path.write_bytes(b"something else"), "no array of numbers"),
+        ("x.npy", lambda path: path.write_bytes(b"something else"), "not an array of numbers"),
         ("x.npy", _renamed, r"let its name end in \.npz"),
         ("x.npz", _renamed, r"let its name end in \.npy"),
         ("x.npz", lambda path: np.savez(path), "holds no draws"),

@@ -86,6 +86,7 @@ def test_constrained_parameters_are_mapped_and_named(constrained_run):
     assert samples.positions["corr"].shape == (2000, 1)
 
 
+@pytest.mark.slow
 def test_right_draws_pass_and_wrong_ones_fail(constrained_run):
     logdensity, samples = jaxpsd.from_numpyro(constrained_run)
     assert not jaxpsd.adaptive_test(KEY, logdensity, samples).reject
@@ -108,14 +109,8 @@ def test_eight_schools_by_nuts_pass_and_by_a_mean_field_fail():
     assert any(word in report.verdict for word in ("standard deviation of", "correlation of"))
 
 
-@pytest.mark.parametrize(
-    "guide_of",
-    [
-        AutoNormal,
-        pytest.param(AutoMultivariateNormal, marks=pytest.mark.slow),
-        pytest.param(AutoLaplaceApproximation, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("guide_of", [AutoNormal, AutoMultivariateNormal, AutoLaplaceApproximation])
 def test_a_correlated_regression_is_told_from_its_mean_field(guide_of, data):
     svi = SVI(regression, guide_of(regression), numpyro.optim.Adam(0.02), Trace_ELBO(num_particles=10))
     fit = svi.run(KEY, 3000, *data, progress_bar=False)

@@ -31,7 +31,11 @@ DISCREPANCIES = {
 }
 
 
-@pytest.mark.parametrize("name", DISCREPANCIES)
+# Each compiles programs of its own. Other tests rank by sums of moments; here every run takes sums over pairs, with
+# a length that comes from the draws, and a norm that is not a sum of squares.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("l1", "KSD") else pytest.mark.slow) for name in DISCREPANCIES]
+)
 def test_any_discrepancy_ranks_by_its_own_values(name):
     discrepancy = DISCREPANCIES[name]
     sets = {"wide": normal(1, scale=1.5), "right": normal(2), "narrow": normal(3, (300, 2), 0.5)}
@@ -58,6 +62,7 @@ def test_values_and_p_values_are_those_of_the_test():
         assert ranking.p_value[k] == pytest.approx(float(test.p_value), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_replicates_of_other_runs_are_what_their_formula_says():
     x = normal(1, (60, 2), 1.3)
     psd = jaxpsd.PSD(2)
@@ -74,6 +79,7 @@ def test_replicates_of_other_runs_are_what_their_formula_says():
     np.testing.assert_allclose(ranking.replicates[0], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_features_and_pairs_give_the_same_replicates():
     sets = {0: normal(1, (70, 3)), 1: normal(2, (70, 3), 1.2)}
     primal, dual = (
@@ -83,6 +89,7 @@ def test_features_and_pairs_give_the_same_replicates():
     np.testing.assert_allclose(primal.replicates, dual.replicates, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_sets_of_equal_length_are_computed_together_as_if_alone(monkeypatch):
     sets = {k: normal(k, (200, 2)) for k in range(5)}
     options = {"method": "rademacher", "num_replicates": 30}
@@ -102,6 +109,7 @@ def test_one_transform_serves_all_sets():
     assert ranking.compare("wide", "right").ratio > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["center", "standardize", "whiten"])
 def test_a_set_gone_astray_does_not_set_the_scale(rule):
     good = {k: normal(k, (400, 2)) for k in range(4)}
@@ -138,6 +146,7 @@ def test_scores_are_given_by_label():
     np.testing.assert_allclose(by_scores.discrepancy, by_density.discrepancy, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_chains_are_known_to_be_dependent(chain):
     chains = jnp.concatenate([chain(0.9, (1, 2000, 2), seed) for seed in (1, 2)])
     sets = {"chains": chains, "independent": normal(4, (4000, 2))}
@@ -167,6 +176,7 @@ def test_pairs_share_their_noise():
     assert together.interval[0] > 1
 
 
+@pytest.mark.slow
 def test_the_median_chain_stands_for_a_run():
     chains = normal(1, (7, 200, 2)) * jnp.linspace(0.7, 1.3, 7)[:, None, None]
     sets = {"right": normal(2, (7, 200, 2)), "mixed": chains.at[0, 3, 1].set(jnp.nan), "bad": chains * 2}
@@ -194,6 +204,7 @@ def test_results_can_be_written_down():
     assert "<table>" in ranking._repr_html_()
 
 
+@pytest.mark.slow
 def test_equal_samplers_are_told_apart_no_more_often_than_they_should_be():
     trials, told, covered = 100, 0, []
     values, intervals = [], []

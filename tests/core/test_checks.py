@@ -374,6 +374,7 @@ def test_arrays_that_would_not_fit_are_refused():
     assert readable_bytes(3 * 2**20) == "3.0 MiB"
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     hnp.arrays(

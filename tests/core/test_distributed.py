@@ -37,6 +37,7 @@ def free_port():
         return listener.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_two_processes_get_the_results_of_one():
     address = f"localhost:{free_port()}"
     apart = outputs(

@@ -62,6 +62,7 @@ def test_the_squared_discrepancy_stays_without_bias():
     assert abs(noisy.mean() - exact) < scipy.stats.norm.isf(1e-4) * noisy.std() / 10
 
 
+@pytest.mark.slow
 def test_the_test_keeps_its_level_and_finds_errors():
     trials, rejected = 100, 0
     psd = jaxpsd.PSD(2, transform=jaxpsd.Affine(DATA.mean(axis=0), jnp.full(2, len(DATA) ** -0.5)))

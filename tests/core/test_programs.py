@@ -150,6 +150,7 @@ def test_programs_and_their_data_go_with_the_function(wrap):
     assert watch() is None
 
 
+@pytest.mark.slow
 def test_programs_are_found_again_by_other_processes(tmp_path):
     script = """
 import jax, jax.numpy as jnp, jaxpsd

@@ -18,6 +18,8 @@ from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.scheme import settle
 from jaxpsd._gof.settings import Settings
 
+slow = pytest.mark.slow
+
 KEY = jax.random.key(3)
 # A share of 125 draws, which no word of 32 signs divides.
 N, DIM = 1000, 3
@@ -49,13 +51,11 @@ DISCREPANCIES = {
 }
 
 
-# One of each way to compute; the others run on a schedule.
-_FEW = ("moments", "pairs", "standardized", "KSD")
+# Sums of moments, in coordinates that all devices have to agree on, and sums over pairs; the others run on a schedule.
+_FEW = ("pairs", "standardized")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in _FEW else pytest.mark.slow) for name in DISCREPANCIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in _FEW else slow) for name in DISCREPANCIES])
 def test_values_are_those_of_one_device(draws, name):
     discrepancy, x = DISCREPANCIES[name], spread(draws)
     weights = jax.random.uniform(KEY, (N,))
@@ -67,7 +67,7 @@ def test_values_are_those_of_one_device(draws, name):
         np.testing.assert_allclose(discrepancy.u_statistic(logdensity, x), expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["primal", pytest.param("dual", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["primal", pytest.param("dual", marks=slow)])
 @pytest.mark.parametrize(
     "options",
     [
@@ -93,7 +93,7 @@ def test_replicates_are_those_of_one_device(draws, options, form):
     assert result.method == expected.method
 
 
-@pytest.mark.parametrize("devices", [2, 3, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("devices", [2, 3, pytest.param(5, marks=slow)])
 def test_the_ring_meets_every_pair_once(chain, devices):
     x = chain(0.3, (1, 60 * devices, DIM))[0]
     for weights in (None, jnp.linspace(0.1, 1, len(x))):
@@ -101,7 +101,8 @@ def test_the_ring_meets_every_pair_once(chain, devices):
         np.testing.assert_allclose(jaxpsd.KSD()(logdensity, spread(x, devices), weights), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_chains", [1, 5, *(pytest.param(count, marks=pytest.mark.slow) for count in (4, 8, 16))])
+# Five chains are the case in which the ends of chains and those of devices do not meet.
+@pytest.mark.parametrize("num_chains", [5, *(pytest.param(count, marks=slow) for count in (1, 4, 8, 16))])
 def test_the_autocorrelation_time_is_that_of_one_device(chain, num_chains):
     # More draws than points of the series, so that stretches of draws lie on two devices.
     x = chain(0.9, (num_chains, 20_000 // num_chains, 2)).reshape(-1, 2)
@@ -115,6 +116,7 @@ def test_the_autocorrelation_time_is_that_of_one_device(chain, num_chains):
     np.testing.assert_allclose(many.replicates, one.replicates, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 def test_chains_on_devices_of_their_own(chain, axis_type):
     chains = chain(0.5, (16, 50, 2))
@@ -195,6 +197,7 @@ def test_only_numbers_are_spread(samples, found):
         jaxpsd.spread(samples)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::jaxpsd.DependentDrawsWarning")
 def test_everything_else_takes_them_too(draws):
     x = spread(draws)

@@ -10,6 +10,8 @@ import pytest
 import jaxpsd
 from jaxpsd._gof.scheme import signs_of
 
+slow = pytest.mark.slow
+
 KEY = jax.random.key(0)
 GOOD = jax.random.normal(KEY, (300, 2))
 EVERY = {
@@ -43,7 +45,10 @@ def test_values_and_tests_tell_right_draws_from_wrong_ones(name):
     assert jaxpsd.gof_test(KEY, discrepancy, logdensity, wrong, num_replicates=199).reject
 
 
-@pytest.mark.parametrize("name", ["imq", "linear", "fssd", "rfsd", "largest", "kernel"])
+# Here and below, a sum over pairs and a sum of features in every run.
+@pytest.mark.parametrize(
+    "name", ["imq", "fssd", *(pytest.param(name, marks=slow) for name in ("linear", "rfsd", "largest", "kernel"))]
+)
 def test_asymptotic_tests_agree_with_bootstraps_and_can_be_traced(name):
     discrepancy, x = EVERY[name], 1.15 * GOOD
 
@@ -57,7 +62,7 @@ def test_asymptotic_tests_agree_with_bootstraps_and_can_be_traced(name):
         np.testing.assert_allclose(together[0], p_value(x, "rademacher"), atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["imq", "moments", "fssd", "rfsd"])
+@pytest.mark.parametrize("name", ["imq", "fssd", *(pytest.param(name, marks=slow) for name in ("moments", "rfsd"))])
 def test_chains_take_signs_that_persist(name, chain):
     x = chain(0.9, (2, 400, 2), seed=3)
     result = jaxpsd.gof_test(KEY, EVERY[name], logdensity, x, num_replicates=199)
@@ -78,6 +83,7 @@ def test_replicates_do_not_depend_on_the_size_of_tiles_and_blocks(name, options)
     np.testing.assert_allclose(results[0].replicates, results[1].replicates, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_replicates_of_a_kernel_are_quadratic_forms_of_its_gram_matrix():
     x = GOOD[:50].astype(float)

@@ -33,6 +33,7 @@ def test_features_are_the_first_order_operator_on_the_kernel_at_each_location():
     np.testing.assert_allclose(features, np.array(expected) / 6**0.5, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_random_locations_look_like_the_draws():
     mean, root = jnp.array([[3.0, -2.0]]), jnp.array([[2.0, 0.0], [1.5, 0.5]])
     x = mean + jax.random.normal(jax.random.key(2), (4000, 2)) @ root.T
@@ -42,6 +43,7 @@ def test_random_locations_look_like_the_draws():
     assert jaxpsd.FSSD.random(jax.random.key(3), x, transform="standardize").transform is not None
 
 
+@pytest.mark.slow
 def test_the_optimised_criterion_is_higher_and_the_rest_is_held_out():
     x = jax.random.normal(jax.random.key(4), (1000, 3)) * jnp.array([[1.7**0.5, 1.0, 1.0]])
     chains = {"a": x[:, 0].reshape(4, 250), "b": x[:, 1:].reshape(4, 250, 2)}
@@ -58,6 +60,7 @@ def test_the_optimised_criterion_is_higher_and_the_rest_is_held_out():
     assert result.labels == ("U",)
 
 
+@pytest.mark.slow
 def test_optimisation_shows_its_progress_on_request_and_can_be_traced(capsys):
     x = jax.random.normal(jax.random.key(6), (100, 2))
     fssd, _, _ = jaxpsd.FSSD.optimized(jax.random.key(7), -x, x, progress=True)

@@ -10,6 +10,8 @@ import jaxpsd
 from jaxpsd._core.checks import check_samples
 from jaxpsd._discrepancies import psd as _psd
 
+slow = pytest.mark.slow
+
 FORMS = ["primal", "dual"]
 ORDERS = [1, 2, 3, 4]
 
@@ -22,7 +24,16 @@ def logdensity(x):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(("order", "form"), [*((order, "primal") for order in ORDERS), (2, "dual"), (4, "dual")])
+# Every run takes all targets in both forms.
+@pytest.mark.parametrize(
+    ("order", "form"),
+    [
+        (3, "primal"),
+        (4, "dual"),
+        *(pytest.param(order, "primal", marks=slow) for order in (1, 2, 4)),
+        pytest.param(2, "dual", marks=slow),
+    ],
+)
 def test_values_are_those_of_the_published_code(reference, order, form):
     psd = jaxpsd.PSD(order, form=form)
     x, s = reference["samples"], reference["scores"]
@@ -30,7 +41,13 @@ def test_values_are_those_of_the_published_code(reference, order, form):
     np.testing.assert_allclose(psd.u_statistic(s, x), reference[f"psd2_u_r{order}"], rtol=1e-10)
 
 
+# The target with most draws in most coordinates has most to round.
 @pytest.mark.parametrize(("order", "form"), [(2, "primal"), (4, "dual")])
+@pytest.mark.parametrize(
+    "reference",
+    ["gauss_d10", *(pytest.param(name, marks=slow) for name in ("gauss_d1", "gauss_d4", "mixture_d2", "rbm_d6"))],
+    indirect=True,
+)
 def test_values_in_single_precision(reference, order, form):
     psd = jaxpsd.PSD(order, form=form)
     x, s = reference["samples"].astype(np.float32), reference["scores"].astype(np.float32)
@@ -59,7 +76,10 @@ def test_features_are_those_of_the_published_code(reference):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(("order", "interactions"), [(1, True), (3, True), (6, True), (4, False)])
+@pytest.mark.parametrize(
+    ("order", "interactions"),
+    [(3, True), (4, False), *(pytest.param(order, True, marks=slow) for order in (1, 6))],
+)
 def test_moments_features_and_gram_give_the_same_statistics(order, interactions):
     x = jax.random.normal(jax.random.key(1), (53, 3))
     n = len(x)
@@ -83,7 +103,7 @@ def test_moments_features_and_gram_give_the_same_statistics(order, interactions)
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=slow)])
 def test_the_block_size_changes_nothing(form, weighted):
     x = jax.random.normal(jax.random.key(2), (101, 4))
     weights = jax.random.uniform(jax.random.key(3), (101,)) if weighted else None
@@ -173,7 +193,9 @@ def gauss_hermite(dim, count):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("dim", "order"), [(1, 1), (1, 5), (2, 4), (3, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("dim", "order"), [(3, 3), *(pytest.param(*pair, marks=slow) for pair in [(1, 1), (1, 5), (2, 4), (3, 2)])]
+)
 def test_psd_is_zero_if_and_only_if_the_moments_of_a_gaussian_match(dim, order, form):
     rng = np.random.default_rng(0)
     mean, factor = rng.normal(size=dim), np.tril(rng.normal(size=(dim, dim))) + 2 * np.eye(dim)

@@ -98,6 +98,7 @@ def test_a_target_far_from_gaussian_is_said_to_be():
     assert any("marginal_scores" in advice for advice in report.advice)
 
 
+@pytest.mark.slow
 def test_heavy_tails_are_a_caveat():
     t = jax.random.t(KEY, 1.0, (2000, 1))
     report = jaxpsd.diagnose(KEY, lambda x: -jnp.log1p(x[0] ** 2), t)
@@ -126,6 +127,7 @@ def test_reports_are_printed_shown_and_written_down():
     assert json.loads(json.dumps(report.to_dict()))["verdict"] == report.verdict
 
 
+@pytest.mark.slow
 def test_scores_weights_and_pytrees_will_do():
     x = normal(2, (500, 2))
     given = {"mu": x[:, 0], "tau": x[:, 1]}

@@ -40,7 +40,7 @@ def test_rows_are_mean_features_sorted_by_evidence(wide):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("transform", [None, "whiten"])
+@pytest.mark.parametrize("transform", ["whiten", pytest.param(None, marks=pytest.mark.slow)])
 def test_implied_errors_are_exact_for_a_gaussian_target(transform):
     mean, covariance = np.array([2.0, -1.0]), np.array([[4.0, 1.2], [1.2, 1.0]])
     precision = np.linalg.inv(covariance)
@@ -84,6 +84,7 @@ def test_adjusted_p_values_keep_their_level():
     assert rejections <= scipy.stats.binom.isf(1e-4, 100, 0.07)
 
 
+@pytest.mark.slow
 def test_names_come_from_the_pytree_or_the_user(wide):
     tree = {"mu": wide[:, 0], "beta": wide[:, 1:]}
     target = lambda p: -0.5 * (p["mu"] ** 2 + jnp.sum(p["beta"] ** 2))  # noqa: E731
@@ -96,6 +97,7 @@ def test_names_come_from_the_pytree_or_the_user(wide):
         jaxpsd.moment_table(KEY, logdensity, wide, names=("a", "b"))
 
 
+@pytest.mark.slow
 def test_chains_get_larger_standard_errors(chain):
     x = chain(0.9, (2, 1000, 2))
     table = jaxpsd.moment_table(KEY, logdensity, x, order=1, transform=None)
@@ -117,6 +119,7 @@ def test_tables_read_well_and_go_into_json(wide):
     assert json.loads(json.dumps(table.to_dict()))["moments"][0]["monomial"] == "x[0]²"
 
 
+@pytest.mark.slow
 def test_a_target_far_from_gaussian_is_called_so():
     x = jax.random.normal(KEY, (500, 2))
     x = x.at[:, 1].add(3 * x[:, 0] ** 2)

@@ -55,13 +55,14 @@ def test_the_p_value_is_that_of_the_smallest_among_replicates(good):
     assert result.labels == ("−log₁₀ of the smallest p",)
 
 
+# Other tests let draws decide, and get "rademacher" or "markov".
 @pytest.mark.parametrize(
     "options",
     [
-        {"method": "rademacher"},
         {"method": "multinomial"},
-        {"method": "markov", "flip_probability": 0.1},
         {"method": "block", "block_length": 10},
+        pytest.param({"method": "rademacher"}, marks=pytest.mark.slow),
+        pytest.param({"method": "markov", "flip_probability": 0.1}, marks=pytest.mark.slow),
     ],
     ids=lambda options: options["method"],
 )

@@ -13,6 +13,8 @@ from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.multipliers import Multinomial
 from jaxpsd._gof.scheme import signs_of
 
+slow = pytest.mark.slow
+
 KEY = jax.random.key(5)
 REPLICATES = 20
 SOURCES = {
@@ -45,8 +47,11 @@ def multipliers(source, n):
     return np.asarray(ready.rows(jnp.asarray(0), n), np.float64)
 
 
+# Here and below, every run takes both forms, with signs that persist where there is a choice.
 @pytest.mark.parametrize("form", ["primal", "dual"])
-@pytest.mark.parametrize("method", ["rademacher", "markov", "block"])
+@pytest.mark.parametrize(
+    "method", ["markov", *(pytest.param(method, marks=slow) for method in ("rademacher", "block"))]
+)
 def test_v_statistics_are_quadratic_forms_of_the_gram_matrix(draws, method, form):
     x, s = draws
     v, gram = multipliers(SOURCES[method], len(x)) / len(x), np.asarray(jaxpsd.PSD(3).gram(s, x))
@@ -68,7 +73,9 @@ def test_u_statistics_leave_out_the_diagonal(draws, form):
     np.testing.assert_allclose(found[0], jaxpsd.PSD(3).u_statistic(s, x), rtol=1e-10)
 
 
-@pytest.mark.parametrize(("form", "unbiased"), [("dual", True), ("dual", False), ("primal", True)])
+@pytest.mark.parametrize(
+    ("form", "unbiased"), [("dual", False), ("primal", True), pytest.param("dual", True, marks=slow)]
+)
 def test_several_orders_are_those_of_the_orders_alone(draws, form, unbiased):
     x, s = draws
     source = SOURCES["multinomial" if unbiased else "markov"]
@@ -93,7 +100,12 @@ def test_the_maximum_is_that_of_standardised_features(draws, form, interactions)
 
 @pytest.mark.parametrize(
     ("method", "form", "block_size"),
-    [("rademacher", "primal", 32), ("markov", "dual", 50), ("block", "primal", 200), ("multinomial", "dual", 70)],
+    [
+        ("markov", "dual", 50),
+        ("block", "primal", 200),
+        pytest.param("rademacher", "primal", 32, marks=slow),
+        pytest.param("multinomial", "dual", 70, marks=slow),
+    ],
 )
 def test_replicates_do_not_depend_on_the_block_size(draws, method, form, block_size):
     x, s = draws

@@ -11,6 +11,8 @@ import pytest
 import jaxpsd
 from jaxpsd._gof.symptoms import warn_of_few
 
+slow = pytest.mark.slow
+
 KEY = jax.random.key(0)
 OPTIONS = {
     "rademacher": {},
@@ -33,7 +35,15 @@ def good():
 run_test = partial(jaxpsd.gof_test, KEY, jaxpsd.PSD(2))
 
 
-@pytest.mark.parametrize("method", ["auto", *OPTIONS])
+# For independent draws "auto" does what "rademacher" does.
+@pytest.mark.parametrize(
+    "method",
+    [
+        "auto",
+        "asymptotic",
+        *(pytest.param(method, marks=slow) for method in ("rademacher", "multinomial", "markov", "block")),
+    ],
+)
 def test_right_draws_pass_and_wrong_draws_do_not(good, method):
     options = {"method": method, **OPTIONS.get(method, {})}
     right, wrong = run_test(logdensity, good, **options), run_test(logdensity, 1.3 * good, **options)
@@ -56,7 +66,7 @@ def test_the_statistic_is_that_of_the_discrepancy(good, method):
     np.testing.assert_allclose(result.statistic, statistic(logdensity, good), rtol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["rademacher", "asymptotic"])
+@pytest.mark.parametrize("method", ["rademacher", pytest.param("asymptotic", marks=slow)])
 def test_scores_and_log_density_give_the_same_test(good, method):
     options = {"method": method, **OPTIONS[method]}
     np.testing.assert_allclose(
@@ -153,7 +163,9 @@ def test_replicates_without_a_flip_are_ties(form):
     assert result.p_value > 0.99
 
 
-@pytest.mark.parametrize("method", ["rademacher", "multinomial", "asymptotic"])
+@pytest.mark.parametrize(
+    "method", ["multinomial", *(pytest.param(method, marks=slow) for method in ("rademacher", "asymptotic"))]
+)
 def test_methods_for_independent_draws_warn_of_dependent_ones(chain, method):
     with pytest.warns(jaxpsd.DependentDrawsWarning, match="correlated") as caught:
         run_test(logdensity, chain(0.7, (1, 500, 2)), method=method)
@@ -182,7 +194,9 @@ def test_heavy_tails_bring_a_warning(good):
 # --- tracing ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["rademacher", "markov", "asymptotic"])
+@pytest.mark.parametrize(
+    "method", ["markov", *(pytest.param(method, marks=slow) for method in ("rademacher", "asymptotic"))]
+)
 def test_sample_sets_can_be_tested_all_at_once(good, method):
     options = {"method": method, "num_replicates": 99, **OPTIONS[method]}
     keys, sets = jax.random.split(KEY, 4), good[:480].reshape(4, 120, 3)

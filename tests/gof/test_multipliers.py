@@ -12,6 +12,8 @@ from jaxpsd._core.blocks import Span
 from jaxpsd._gof.multipliers import WORD, Multinomial, Place, key_of_bits, representable
 from jaxpsd._gof.scheme import signs_of
 
+slow = pytest.mark.slow
+
 KEY = jax.random.key(3)
 METHODS = {"rademacher": None, "markov": representable(0.013), "block": 37}
 DRAWS, CHAIN, REPLICATES = 2000, 500, 300
@@ -36,8 +38,9 @@ def of_block(source, span, length, before):
     return source.of_block(span, length, before, jnp.float32)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("length", [31, 64, 700])
+# Signs that persist go on from block to block, and blocks of 31 draws begin anywhere in a word.
+@pytest.mark.parametrize("method", ["markov", "block", pytest.param("rademacher", marks=slow)])
+@pytest.mark.parametrize("length", [31, *(pytest.param(length, marks=slow) for length in (64, 700))])
 def test_signs_do_not_depend_on_the_block_length(method, length):
     source, before, rows = signs(method), signs(method).start(), []
     for fresh in range(0, DRAWS, length):

@@ -84,6 +84,7 @@ def test_a_pytree_of_arrays(chains):
     np.testing.assert_allclose(result.replicates, expected.replicates, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_iterator_of_batches(chains):
     parts = [chains[0][:70], chains[0][70:71], chains[0][71:]]
     expected = in_memory(chains[0]).replicates
@@ -133,6 +134,7 @@ def test_work_goes_on_where_it_was_interrupted(chains, tmp_path, reads, every):
     np.testing.assert_array_equal(over(again, checkpoint=path).replicates, whole.replicates)
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_time_changes_nothing(chains, tmp_path):
     np.save(tmp_path / "draws.npy", np.tile(chains[0], (20, 1)))
     script = textwrap.dedent("""
@@ -194,7 +196,7 @@ def test_progress_of_other_work_is_not_taken_up(chains, tmp_path):
         over(chains[0], checkpoint=path, chunk_length=100)
     with pytest.raises(ValueError, match="another stream: its key"):
         jaxpsd.stream_over(STREAM, jax.random.key(6), logdensity, chains[0], checkpoint=path, progress=False)
-    with pytest.raises(ValueError, match="another stream: other replicates"):
+    with pytest.raises(ValueError, match="another stream: its replicates"):
         over(chains[0], stream=jaxpsd.stream(jaxpsd.PSD(2), num_replicates=50), checkpoint=path)
     with pytest.raises(ValueError, match="progress of other work"):
         over(2 * chains[0], checkpoint=path)

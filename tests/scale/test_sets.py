@@ -10,6 +10,8 @@ import xarray
 import jaxpsd
 from jaxpsd._scale import sets as _sets
 
+slow = pytest.mark.slow
+
 KEY = jax.random.key(2)
 DISCREPANCIES = {
     "PSD": jaxpsd.PSD(2),
@@ -36,7 +38,11 @@ def ragged(stacked):
     return [stacked[0], stacked[1][:57], stacked[2][:33], stacked[3]]
 
 
-@pytest.mark.parametrize("name", DISCREPANCIES)
+# Those for which every set has settings of its own: sums of moments, and sums over pairs.
+_FEW = ("standardized", "median distance")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in _FEW else slow) for name in DISCREPANCIES])
 def test_values_are_those_of_each_set(stacked, ragged, name):
     discrepancy = DISCREPANCIES[name]
     for sets in (stacked, ragged):
@@ -44,7 +50,14 @@ def test_values_are_those_of_each_set(stacked, ragged, name):
         np.testing.assert_allclose(jaxpsd.discrepancies(discrepancy, logdensity, sets), expected, rtol=2e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "markov", "flip_probability": 0.2}, {"orders": (1, 2)}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"orders": (1, 2)},
+        *(pytest.param(options, marks=slow) for options in ({}, {"method": "markov", "flip_probability": 0.2})),
+    ],
+    ids=str,
+)
 def test_tests_are_those_of_each_set(stacked, ragged, options):
     keys = jax.random.split(KEY, 4)
     options = {"num_replicates": 39, **options}

@@ -10,6 +10,8 @@ import pytest
 
 import jaxpsd
 
+slow = pytest.mark.slow
+
 KEY = jax.random.key(0)
 METHODS = {"rademacher": {}, "markov": {"flip_probability": 0.01}, "block": {"block_length": 37}}
 N, REPLICATES = 500, 50
@@ -33,7 +35,9 @@ def in_pieces(stream, x, cuts, **options):
     return states
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", ["markov", *(pytest.param(method, marks=slow) for method in ("rademacher", "block"))]
+)
 def test_batches_of_any_size_give_the_result_of_one_call(x, method):
     options = {"method": method, "num_replicates": REPLICATES, **METHODS[method]}
     whole = jaxpsd.gof_test(KEY, jaxpsd.PSD(2), logdensity, x, **options)
@@ -47,7 +51,7 @@ def test_batches_of_any_size_give_the_result_of_one_call(x, method):
     assert float(result.p_value) == float(whole.p_value)
 
 
-@pytest.mark.parametrize("method", ["markov", "block"])
+@pytest.mark.parametrize("method", ["block", pytest.param("markov", marks=slow)])
 def test_merging_is_associative_and_gives_the_result_of_one_call(x, method):
     options = {"method": method, "num_replicates": REPLICATES, **METHODS[method]}
     whole = jaxpsd.gof_test(KEY, jaxpsd.PSD(2), logdensity, x, **options)

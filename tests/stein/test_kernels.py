@@ -29,8 +29,14 @@ def double_loop(kernel, x, s):
     return np.array([[stein(x[i], s[i], x[j], s[j]) for j in range(len(x))] for i in range(len(x))])
 
 
+# A function of the distance and one of moments, with all of their settings given.
+_FEW = ("imq with other settings", "moments 2")
+
+
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _FEW else pytest.mark.slow) for name in KERNELS]
+)
 def test_stein_kernels_are_those_of_a_double_loop_with_autodiff(name):
     x, s = jax.random.normal(jax.random.key(0), (2, 5, 3))
     kernel = KERNELS[name]

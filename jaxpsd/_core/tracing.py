@@ -1,0 +1,175 @@
+"""Functions of the user's as data: what they compute, and the arrays that they refer to.
+
+A compiled program must never be used for a function that has changed since, and what a Python function refers to
+cannot be known by looking at it: globals, attributes of modules and objects, data changed in place. So a function is
+traced whenever the user passes it. What it computes is an `Expression`, compared by its structure; the arrays that it
+refers to become arguments. A `Traced` function is a pytree of both, and is passed to programs like any other argument:
+where JAX finds an equal expression it runs the program that it has, and else compiles another.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend import core
+from jax.tree_util import register_dataclass
+
+from jaxpsd._core.types import PyTree, static
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A function of one draw, or of a few, as a pytree: call it like the function it was traced from.
+
+    constants
+        The arrays that it refers to.
+    expression
+        What it computes with them.
+    in_tree, out_tree
+        The structures of its arguments and of its value.
+    size
+        How many numbers it returns.
+    """
+
+    constants: list[Any]
+    expression: "Expression" = static()
+    in_tree: Any = static()
+    out_tree: Any = static()
+    size: int = static()
+
+    def __call__(self, *arguments: PyTree) -> Any:
+        leaves, in_tree = jax.tree.flatten(arguments)
+        assert in_tree == self.in_tree, f"Traced for arguments of structure {self.in_tree}, called with {in_tree}."
+        return jax.tree.unflatten(self.out_tree, self.expression.evaluate(iter(self.constants), leaves))
+
+
+def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
+    """Trace a function with arguments of given shapes and types."""
+    # A function of its own, since JAX remembers what it has traced by the function's identity.
+    jaxpr, shapes = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments)
+    constants: list[Any] = []
+    expression = Expression(jaxpr, constants)
+    size = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    return Traced(constants, expression, jax.tree.structure(arguments), jax.tree.structure(shapes), size)
+
+
+class Expression:
+    """What a function computes, without the arrays that it refers to; equal where the computation is the same.
+
+    has_rules
+        Whether it brings derivatives of its own making (`jax.custom_jvp`, `jax.custom_vjp`). Those cannot be compared,
+        so that it equals no other, unless they are inside `jax.jit`, which is traced once for all.
+    """
+
+    def __init__(self, traced: core.ClosedJaxpr, constants: list[Any]):
+        """Take a traced function apart; the arrays that it refers to are appended to `constants`."""
+        constants += traced.consts
+        jaxpr, self.has_rules = traced.jaxpr, False
+        given = [*jaxpr.constvars, *jaxpr.invars]
+        # Variables are named by their place.
+        place: dict[Any, int] = {variable: k for k, variable in enumerate(given)}
+
+        def name(atom: Any) -> Any:
+            return _Literal(atom.val, atom.aval) if isinstance(atom, core.Literal) else place[atom]
+
+        self._steps, structure = [], []
+        for equation in jaxpr.eqns:
+            inputs, first = tuple(map(name, equation.invars)), len(place)
+            place.update((variable, first + k) for k, variable in enumerate(equation.outvars))
+            # A function under `jax.jit` has arrays of its own, which are arguments of the whole.
+            is_jit = equation.primitive.name in ("jit", "pjit")
+            inner = Expression(equation.params["jaxpr"], constants) if is_jit else None
+            self._steps.append(_Step(equation, inputs, range(first, len(place)), inner))
+            options = inner or tuple((key, self._comparable(value)) for key, value in sorted(equation.params.items()))
+            structure.append((equation.primitive, inputs, tuple(out.aval for out in equation.outvars), options))
+        self._num_constants, self._results = len(jaxpr.constvars), tuple(map(name, jaxpr.outvars))
+        self._structure = tuple(each.aval for each in given), self._num_constants, tuple(structure), self._results
+        self._hash = hash(self._structure)
+
+    def _comparable(self, option: Any) -> Any:
+        """An option of an operation: bodies of loops and branches by their structure, others by type and value."""
+        if isinstance(option, core.ClosedJaxpr):
+            constants: list[Any] = []
+            body = Expression(option, constants)
+            self.has_rules = self.has_rules or body.has_rules
+            return body, tuple(map(_Itself, constants))
+        if isinstance(option, core.Jaxpr):
+            return self._comparable(core.ClosedJaxpr(option, ()))
+        if isinstance(option, tuple | list):
+            return type(option), tuple(map(self._comparable, option))
+        if (callable(option) or hasattr(option, "call_wrapped")) and not isinstance(option, type):
+            self.has_rules = True
+        try:
+            hash(option)
+        except TypeError:
+            return _Itself(option)
+        # 1 is neither True nor 1.0.
+        return type(option), option
+
+    def evaluate(self, constants: Iterator[Any], arguments: Sequence[Any]) -> list[Any]:
+        """Compute, with arrays for the constants in the order in which they were found."""
+        values = dict(enumerate([*(next(constants) for _ in range(self._num_constants)), *arguments]))
+
+        def read(name: Any) -> Any:
+            return name.value if isinstance(name, _Literal) else values[name]
+
+        for step in self._steps:
+            results = step.evaluate(constants, [read(name) for name in step.inputs])
+            values.update(zip(step.outputs, results, strict=True))
+        return [read(name) for name in self._results]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Expression) and self._hash == other._hash and self._structure == other._structure
+        )
+
+
+class _Step(NamedTuple):
+    """One operation; `inner` is what it computes if that is a function under `jax.jit`."""
+
+    equation: core.JaxprEqn
+    inputs: tuple[Any, ...]
+    outputs: range
+    inner: Expression | None
+
+    def evaluate(self, constants: Iterator[Any], arguments: Sequence[Any]) -> Sequence[Any]:
+        if self.inner is not None:
+            return self.inner.evaluate(constants, arguments)
+        primitive = self.equation.primitive
+        bound: Any = primitive.get_bind_params(self.equation.params)
+        # Before version 0.10, JAX has the functions that an operation calls apart from its options.
+        functions, options = bound if isinstance(bound, tuple) else ((), bound)
+        results = primitive.bind(*functions, *arguments, **options)
+        return results if primitive.multiple_results else [results]
+
+
+class _Literal:
+    """A number in an expression, compared by its bits: 0 is not −0, and NaN is NaN."""
+
+    def __init__(self, value: Any, kind: Any):
+        self.value, self.bits = value, (kind, np.asarray(value).tobytes())
+
+    def __hash__(self) -> int:
+        return hash(self.bits)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Literal) and self.bits == other.bits
+
+
+class _Itself:
+    """What cannot be compared: equal to itself alone."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.value is other.value

@@ -22,9 +22,10 @@ import numpy as np
 import jaxpsd
 from benchmarks._harness import main, table
 from jaxpsd._core.checks import check_samples
-from jaxpsd._core.scores import _build
+from jaxpsd._core.programs import compiled
+from jaxpsd._core.scores import check_input
 from jaxpsd._core.sharding import shards_of
-from jaxpsd._discrepancies.base import _v_kernel
+from jaxpsd._discrepancies.base import _v
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.scheme import signs_of
 
@@ -102,14 +103,12 @@ def in_a_process(name: str, *arguments: Any, devices: int = 1) -> dict[str, Any]
 def communication(devices: int, per_device: int) -> dict[str, Any]:
     """Bytes that each device sends in all, by kind of computation, from the compiled programs."""
 
-    def volume(kernel: Any, num_draws: int, *args: Any) -> tuple[int, list[str]]:
+    def volume(program: Any, num_draws: int, *args: Any) -> tuple[int, list[str]]:
         mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("draws",))
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("draws"))
-        x = jax.ShapeDtypeStruct((num_draws, DIM), jnp.float32, sharding=sharding)
-        shards = shards_of(jax.device_put(jnp.zeros((devices, DIM)), sharding))
-        assert shards is not None
-        program = jax.jit(_build(kernel, shards.keeping_sums, logdensity, None))
-        text = program.lower(((), {}), x, *args).compile().as_text() or ""
+        given = check_input(logdensity, jax.device_put(jnp.zeros((num_draws, DIM)), sharding))
+        on_devices = compiled(program, shards_of(given.draws.positions), "sums")
+        text = on_devices.lower(given.data, *args).compile().as_text() or ""
         found = re.findall(r"= (.+?) (all-gather|all-reduce|all-to-all|collective-permute)(?:-start)?\(", text)
         sent = [sum(map(_bytes, re.findall(r"(\w\d+)\[([\d,]*)\]", result))) for result, _ in found]
         # The body of the ring's loop runs for every meeting.
@@ -121,9 +120,9 @@ def communication(devices: int, per_device: int) -> dict[str, Any]:
     draws = check_samples(jnp.zeros((8, DIM)))
     psd, ksd = jaxpsd.PSD(2, form="primal"), jaxpsd.KSD()
     signs = signs_of(jax.random.key(0), "markov", 0.1, n, REPLICATES)
-    value, _ = volume(_v_kernel, n, psd._form(draws, None), None)
-    test, kinds = volume(bootstrap, n, psd._test_form(draws, None, REPLICATES), None, signs, Wanted())
-    ring, of_ring = volume(_v_kernel, few, ksd._form(draws, None), None)
+    value, _ = volume(_v, n, psd._plan(draws, None))
+    test, kinds = volume(bootstrap, n, psd._test_plan(draws, None, REPLICATES), signs, Wanted())
+    ring, of_ring = volume(_v, few, ksd._plan(draws, None))
     return {
         "devices": devices, "n": n, "value_bytes": value, "test_bytes": test, "kinds": ", ".join(kinds),
         "ring_n": few, "ring_bytes": ring, "ring_kinds": ", ".join(of_ring),

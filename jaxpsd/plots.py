@@ -268,17 +268,17 @@ def marginal_scores(
     >>> plots.marginal_scores(lambda p: -0.5 * p["mu"] ** 2, samples).get_xlabel()
     'mu'
     """
-    checked = check_input(target, samples, None, chains).with_scores()
-    given = checked.draws
-    chosen = None if coordinate is None else _find_place(coordinate, given.names, "coordinate")
-    checked.check_finite()
-    x, s = (np.asarray(ravel(part), np.float64) for part in (given.positions, checked.target))
+    names = check_samples(samples, chains=chains).names
+    chosen = None if coordinate is None else _find_place(coordinate, names, "coordinate")
+    given = check_input(target, samples, None, chains).with_scores()
+    given.check_finite()
+    x, s = (np.asarray(ravel(part), np.float64) for part in (given.draws.positions, given.target))
     dx, ds = x - x.mean(axis=0), s - s.mean(axis=0)
     variances = (dx**2).sum(axis=0) * (ds**2).sum(axis=0)
     # What does not vary lies on a straight line.
     r_squared = np.divide((dx * ds).sum(axis=0) ** 2, variances, out=np.ones_like(variances), where=variances > 0)
     chosen = int(r_squared.argmin()) if chosen is None else chosen
-    name, x, s = given.names[chosen], x[:, chosen], s[:, chosen]
+    name, x, s = names[chosen], x[:, chosen], s[:, chosen]
     some = evenly_spaced(len(x), _MOST_POINTS)
     ax = _get_axes(ax)
     ax.plot(x[some], s[some], ".", color=_BLUE, markersize=3, alpha=0.5, label="draws")

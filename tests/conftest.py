@@ -79,3 +79,21 @@ def chain():
         return jnp.swapaxes(draws, 0, 1)
 
     return autoregressive
+
+
+class Compilations:
+    """Counts the programs that JAX compiles."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, event, duration, **_):
+        self.count += event == "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture
+def compilations():
+    counter = Compilations()
+    jax.monitoring.register_event_duration_secs_listener(counter)
+    yield counter
+    jax.monitoring.unregister_event_duration_listener(counter)

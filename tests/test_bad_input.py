@@ -39,10 +39,10 @@ MISTAKES = {
     "order beyond reason": (lambda: jaxpsd.PSD(50), ValueError, "at most 20; got 50"),
     "scores of fewer draws": (
         lambda: jaxpsd.discrepancies(PSD, [-X[:3]], [X]),
-        ValueError, r"number 0 has \(3, 2\) for samples of \(40, 2\)",
+        ValueError, r"number 0; got \(3, 2\) for \(40, 2\)",
     ),
     "sets of different kinds": (
-        lambda: jaxpsd.discrepancies(PSD, logdensity, [X, X[:, :1]]), ValueError, "draws of one kind",
+        lambda: jaxpsd.discrepancies(PSD, logdensity, [X, X[:, :1]]), ValueError, "same structure and shape",
     ),
     "one set for many": (lambda: jaxpsd.discrepancies(PSD, logdensity, X), ValueError, "goes into a list"),
     "state of another order": (
@@ -181,7 +181,7 @@ def outcome(call):
 @given(st.sampled_from(["order", "interactions", "transform", "norm", "penalty", "form", "block_size"]), ANYTHING)
 def test_settings_of_any_kind_are_taken_or_explained(name, value):
     draws = jaxpsd.Draws(jnp.asarray(X))
-    _, error = outcome(lambda: jaxpsd.PSD(**{name: value})._form(draws, None))
+    _, error = outcome(lambda: jaxpsd.PSD(**{name: value})._plan(draws, None))
     assert error is None or f"`{name}`" in str(error)
 
 

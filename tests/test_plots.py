@@ -204,11 +204,11 @@ def test_the_tests_of_many_sets_are_no_picture():
 
 def test_a_scale_that_is_not_known_has_no_colour(table):
     scale = np.array([np.nan, 1.5])
-    errors = table.errors._replace(scale=scale)
+    errors = table.errors._replace(sd_ratio=scale)
     ax = drawn(plots.second_moments(dataclasses.replace(table, errors=errors)))
     assert ax.texts[0].get_text() == "?"
     assert ax.images[0].get_clim() == pytest.approx((-0.5, 0.5))
-    unknown = errors._replace(scale=scale * np.nan, correlation=np.full((2, 2), np.nan))
+    unknown = errors._replace(sd_ratio=scale * np.nan, correlation=np.full((2, 2), np.nan))
     ax = drawn(plots.second_moments(dataclasses.replace(table, errors=unknown)))
     assert {text.get_text() for text in ax.texts} == {"?"}
 

@@ -20,9 +20,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
 from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import check_fits, check_key, check_samples
-from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_target
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import PyTree, Target
@@ -173,7 +172,7 @@ def _check_candidates(
             )
         if paired and _shape(other.given.draws) != _shape(first.given.draws):
             raise ValueError(
-                "Paired sets must have the same number of draws and chains; "
+                "Paired sets must have as many draws and chains as each other; "
                 f"{other.label!r} and {first.label!r} differ."
             )
     return candidates

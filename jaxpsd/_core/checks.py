@@ -177,16 +177,16 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
     ours, theirs = given
     if shapes_of(ours) == shapes_of(theirs) and draws.num_chains != flat.num_chains:
         raise ValueError(f"The samples have {draws.num_chains} chains, the scores {flat.num_chains}.")
-    check_same_shapes(theirs, ours, "Scores must have the shape of the samples")
+    check_same_shapes(theirs, ours, "Scores must have the shape of the samples", what="samples of shape ")
     scores = jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
     return shard_like(draws.positions, scores)
 
 
-def check_same_shapes(values: PyTree, like: PyTree, expected: str, hint: str = "") -> None:
+def check_same_shapes(values: PyTree, like: PyTree, expected: str, hint: str = "", what: str = "") -> None:
     """Hold a pytree, such as scores, to the structure and the shapes of another."""
     found, wanted = shapes_of(values), shapes_of(like)
     if found != wanted:
-        raise ValueError(f"{expected}; got {found!s:.100} for {wanted!s:.100}. {hint}".rstrip())
+        raise ValueError(f"{expected}; got {found!s:.100} for {what}{wanted!s:.100}. {hint}".rstrip())
 
 
 def shapes_of(tree: PyTree) -> PyTree:

@@ -20,10 +20,9 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     check_samples,
 )
-from jaxpsd._core.data import guarded_score
 from jaxpsd._core.draws import Draws, one_position
 from jaxpsd._core.functions import check_function, returning_number
-from jaxpsd._core.scores import Given
+from jaxpsd._core.scores import Given, guarded_score
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import LogDensityFn, PyTree

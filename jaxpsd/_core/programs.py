@@ -1,17 +1,30 @@
-"""Programs, compiled once for each shape, on one device or on many."""
+"""What programs see, the data, and how they run: compiled once for each shape, on one device or on many."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
+from jax.core import ShapedArray
+from jax.extend import core
+from jax.tree_util import register_dataclass
 
-from jaxpsd._core.data import SPECS
+from jaxpsd._core.blocks import block_length, map_over_blocks, num_draws
+from jaxpsd._core.draws import Draws, one_position, ravel
 from jaxpsd._core.sharding import CUT, WHOLE, Shards, as_local, move_to_devices_of, shards_of
-from jaxpsd._core.types import PyTree
+from jaxpsd._core.types import Block, PyTree, Weights, static
 
 if TYPE_CHECKING:
-    from jaxpsd._core.scores import Given
+    from jaxpsd._core.scores import Given, Score
+
+Scorer = Callable[[PyTree], tuple[Block, Block]]
+"""Rows of draws to coordinates x and scores s = ∇log p(x), both (block, dim)."""
+
+# Scoring a block materialises a few arrays of the largest intermediate's size at a time.
+_LIVE_INTERMEDIATES = 4
+_SCORING_BYTES = 2**26
+
 
 Result = Literal["sums", "draws", "gathered"]
 
@@ -42,3 +55,104 @@ def compiled(program: Callable[..., Any], shards: Shards | None, result: Result)
         return shards.on_shares(program, specs, CUT if result == "draws" else WHOLE)(data, *args)
 
     return jax.jit(on_devices)
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Data:
+    """Draws as programs see them: of all, or of the share that a device has.
+
+    positions, scores, weights
+        Arrays with an axis of draws; scores and weights where there are some.
+    score
+        How to score positions, where scores are not there.
+    transform
+        Coordinates in which to score, where not in those of the positions; it has a `mapping` of positions and scores.
+    shows_positions
+        Whether a position that is not finite has to show in its score, for features that may not look at positions.
+    """
+
+    positions: PyTree
+    scores: PyTree | None
+    weights: Weights
+    score: "Score | None"
+    transform: Any = None
+    shows_positions: bool = static(default=False)
+
+    @property
+    def rows(self) -> PyTree:
+        """What is cut into blocks of draws to be scored."""
+        return self.positions, self.scores
+
+    @property
+    def num_draws(self) -> int:
+        """How many draws there are, on all devices."""
+        return num_draws(self.positions)
+
+    @property
+    def x(self) -> jax.ShapeDtypeStruct:
+        """What the coordinates of all draws here look like."""
+        draws = Draws(self.positions)
+        return jax.ShapeDtypeStruct((draws.num_draws, draws.dim), draws.dtype)
+
+    def first_row(self) -> PyTree:
+        """Of the first draw here."""
+        return jax.tree.map(lambda leaf: leaf[:1], self.rows)
+
+    def scorer(self) -> Scorer:
+        """Prepare to score rows of draws."""
+        scores_of = None if self.score is None else block_scores(self.score, self.positions)
+        mapping = None if self.transform is None else self.transform.mapping()
+
+        def score_rows(rows: PyTree) -> tuple[Block, Block]:
+            positions, scores = rows
+            x, s = ravel(positions), ravel(scores if scores_of is None else scores_of(positions))
+            if mapping is not None:
+                x, s = mapping(x, s)
+            return x, s + 0 * x if self.shows_positions else s
+
+        return score_rows
+
+    def scored(self) -> "Data":
+        """The same with coordinates and scores of all draws, for what needs them more than once."""
+        if self.score is None and self.transform is None and not self.shows_positions:
+            x, s = ravel(self.positions), ravel(self.scores)
+        else:
+            x, s = map_over_blocks(
+                self.scorer(), self.rows, block_length(len(self.x), 4 * self.x.shape[1] * self.x.dtype.itemsize)
+            )
+        return Data(x, s, self.weights, None)
+
+
+SPECS = Data(CUT, CUT, CUT, WHOLE, WHOLE)  # pyright: ignore[reportArgumentType]
+"""What of the data is cut along the draws, and what every device has whole."""
+
+
+def block_scores(score: "Score", positions: PyTree) -> Callable[[PyTree], PyTree]:
+    """Scores of many positions, a block at a time; the score is traced once, here."""
+    try:
+        one = jax.make_jaxpr(score)(one_position(positions))
+    except ValueError as error:
+        if "everse-mode" in str(error):
+            error.add_note("jaxpsd: pass scores from `jax.jacfwd` instead of the log-density.")
+        raise
+    flat_score, bytes_per_draw = jax.vmap(core.jaxpr_as_fun(one)), working_bytes(one)
+
+    def scores_of(positions: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(positions)
+        length = block_length(leaves[0].shape[0], bytes_per_draw, _SCORING_BYTES)
+        return jax.tree.unflatten(treedef, map_over_blocks(lambda block: flat_score(*block), leaves, length))
+
+    return scores_of
+
+
+def working_bytes(program: core.ClosedJaxpr) -> int:
+    """Memory that a program for one draw needs while it runs: a few times its largest intermediate."""
+    return _LIVE_INTERMEDIATES * _largest_intermediate(program.jaxpr)
+
+
+def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
+    results = (variable.aval for equation in jaxpr.eqns for variable in equation.outvars)
+    own = (aval.size * aval.dtype.itemsize for aval in results if isinstance(aval, ShapedArray))
+    inner = (_largest_intermediate(each) for each in core.subjaxprs(jaxpr))
+    return max((1, *own, *inner))

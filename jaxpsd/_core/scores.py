@@ -1,7 +1,12 @@
 """From what the user passes, a target and samples, to what is given: checked draws, and how to score them."""
 
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, cast
 
+import jax
+import jax.numpy as jnp
+from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 
 from jaxpsd._core.checks import (
@@ -12,12 +17,44 @@ from jaxpsd._core.checks import (
     find_coarse_draws,
     is_concrete,
 )
-from jaxpsd._core.data import Data, Score, block_scores
 from jaxpsd._core.doubts import Doubt
-from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.functions import check_function
-from jaxpsd._core.programs import run
-from jaxpsd._core.types import LogDensityFn, PyTree, Target, Weights
+from jaxpsd._core.draws import Draws, one_position, ravel
+from jaxpsd._core.functions import check_function, checked_logdensity
+from jaxpsd._core.programs import Data, block_scores, run
+from jaxpsd._core.tracing import Traced, trace
+from jaxpsd._core.types import LogDensityFn, PyTree, Target, Weights, static
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Score:
+    """∇log p of one position, from a traced log-density; or, where `is_gradient`, from the traced gradient itself."""
+
+    function: Traced
+    is_gradient: bool = static()
+
+    @classmethod
+    def of(cls, logdensity: LogDensityFn, draws: Draws) -> "Score":
+        """Trace a log-density at positions like these."""
+        checked, position = checked_logdensity(logdensity), one_position(draws.positions)
+        traced = trace(checked, position)
+        if not traced.expression.has_rules or traced.expression == trace(checked, position).expression:
+            return cls(traced, False)
+        # Derivatives of the user's own making, which differ from trace to trace, are followed to their results.
+        return cls(trace(guarded_score(checked), position, is_gradient=True), True)
+
+    def __call__(self, position: PyTree) -> PyTree:
+        return self.function(position) if self.is_gradient else guarded_score(self.function)(position)
+
+
+def guarded_score(logdensity: Callable[..., Any]) -> Callable[..., PyTree]:
+    """∇log p; NaN outside the support, where a gradient may well be finite."""
+
+    def score(position: PyTree) -> PyTree:
+        value, scores = jax.value_and_grad(logdensity)(position)
+        return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(value), leaf, jnp.nan), scores)
+
+    return score
 
 
 class Given(NamedTuple):
@@ -87,7 +124,11 @@ def check_target(target: Target, samples: PyTree, draws: Draws, *, chains: bool 
     """Tell a log-density, which is traced here, from scores, which are held against the samples."""
     if isinstance(target, Score):
         return target
-    return Score.of(target, draws) if callable(target) else check_scores(target, samples, draws, chains=chains)
+    return (
+        Score.of(cast(LogDensityFn, target), draws)
+        if callable(target)
+        else check_scores(target, samples, draws, chains=chains)
+    )
 
 
 def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None = None) -> PyTree:

@@ -46,12 +46,15 @@ class Traced:
         return jax.tree.unflatten(self.out_tree, self.expression.evaluate(iter(self.constants), leaves))
 
 
-def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
-    """Trace a function with arguments of given shapes and types."""
+def trace(function: Callable[..., Any], *arguments: PyTree, is_gradient: bool = False) -> Traced:
+    """Trace a function with arguments of given shapes and types.
+
+    A gradient shows in what it computes which rules for derivatives it has followed: those need not be compared.
+    """
     # A function of its own, since JAX remembers what it has traced by the function's identity.
     jaxpr, shapes = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments)
     constants: list[Any] = []
-    expression = Expression(jaxpr, constants)
+    expression = Expression(jaxpr, constants, is_gradient)
     size = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     return Traced(constants, expression, jax.tree.structure(arguments), jax.tree.structure(shapes), size)
 
@@ -64,10 +67,10 @@ class Expression:
         so that it equals no other, unless they are inside `jax.jit`, which is traced once for all.
     """
 
-    def __init__(self, traced: core.ClosedJaxpr, constants: list[Any]):
+    def __init__(self, traced: core.ClosedJaxpr, constants: list[Any], is_gradient: bool):
         """Take a traced function apart; the arrays that it refers to are appended to `constants`."""
         constants += traced.consts
-        jaxpr, self.has_rules = traced.jaxpr, False
+        jaxpr, self.has_rules, self._is_gradient = traced.jaxpr, False, is_gradient
         given = [*jaxpr.constvars, *jaxpr.invars]
         # Variables are named by their place.
         place: dict[Any, int] = {variable: k for k, variable in enumerate(given)}
@@ -81,7 +84,7 @@ class Expression:
             place.update((variable, first + k) for k, variable in enumerate(equation.outvars))
             # A function under `jax.jit` has arrays of its own, which are arguments of the whole.
             is_jit = equation.primitive.name in ("jit", "pjit")
-            inner = Expression(equation.params["jaxpr"], constants) if is_jit else None
+            inner = Expression(equation.params["jaxpr"], constants, is_gradient) if is_jit else None
             self._steps.append(_Step(equation, inputs, range(first, len(place)), inner))
             options = inner or tuple((key, self._comparable(value)) for key, value in sorted(equation.params.items()))
             structure.append((equation.primitive, inputs, tuple(out.aval for out in equation.outvars), options))
@@ -93,7 +96,7 @@ class Expression:
         """An option of an operation: bodies of loops and branches by their structure, others by type and value."""
         if isinstance(option, core.ClosedJaxpr):
             constants: list[Any] = []
-            body = Expression(option, constants)
+            body = Expression(option, constants, self._is_gradient)
             self.has_rules = self.has_rules or body.has_rules
             return body, tuple(map(_Itself, constants))
         if isinstance(option, core.Jaxpr):
@@ -102,6 +105,8 @@ class Expression:
             return type(option), tuple(map(self._comparable, option))
         if (callable(option) or hasattr(option, "call_wrapped")) and not isinstance(option, type):
             self.has_rules = True
+            if self._is_gradient:
+                return None
         try:
             hash(option)
         except TypeError:

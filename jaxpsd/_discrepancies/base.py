@@ -19,10 +19,9 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.blocks import block_length, map_over_blocks
 from jaxpsd._core.checks import check_fits, check_positive_integer, check_underflow, is_concrete
-from jaxpsd._core.data import Data
 from jaxpsd._core.doubts import Doubt, HeavyTailsWarning, warn_of
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.sharding import as_local
 from jaxpsd._core.tracing import Traced

@@ -9,9 +9,9 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._core.data import working_bytes
 from jaxpsd._core.draws import Draws, Structure, one_position
 from jaxpsd._core.functions import check_function, returning_number, returning_numbers, trace_held
+from jaxpsd._core.programs import working_bytes
 from jaxpsd._core.tracing import Traced
 from jaxpsd._core.types import Block, PyTree, Scalar, Vector, Weights, static
 from jaxpsd._discrepancies.base import QuadraticDiscrepancy

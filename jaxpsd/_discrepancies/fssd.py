@@ -1,25 +1,19 @@
 """The finite-set Stein discrepancy (Jitkrittum et al., 2017): a Gaussian kernel seen from a few test locations.
 
 With test locations v_1 … v_J the Stein features are τ(x) = vec[s k(x, v_j) + ∇ₓk(x, v_j)] / √(dJ), and the
-discrepancy is the length of their mean. Good locations are those where the test has most power: they maximise
-U / √(σ² + γ), with σ² = 4 mean((τᵀτ̄)²) − 4‖τ̄‖⁴ the variance of √n U when the draws are wrong.
+discrepancy is the length of their mean.
 """
 
-import sys
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxpsd._core.blocks import einsum
 from jaxpsd._core.checks import (
     check_choice,
     check_finite,
@@ -29,25 +23,23 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     check_samples,
 )
-from jaxpsd._core.data import Data
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import check_input
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
 from jaxpsd._discrepancies.base import QuadraticDiscrepancy
 from jaxpsd._discrepancies.plans import FeaturePlan
 from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, check_transform, in_coordinates, resolve
+from jaxpsd._stein.locations import (
+    LocationProblem,
+    gaussian_locations,
+    location_features,
+    power_criterion,
+    search_locations,
+)
 from jaxpsd._stein.pairs import check_length, median_distance
-
-# Bounds of the search: log σ², with σ in median distances, and how many standard deviations beyond the draws'
-# range a location may lie.
-_LOG_VARIANCES = (np.log(1e-2), np.log(1e3))
-_BEYOND = 10
-
-# Locations are drawn with a little more variance than the draws have.
-_JITTER = 1e-6
 
 
 @register_dataclass
@@ -140,7 +132,7 @@ class FSSD(QuadraticDiscrepancy):
             bandwidth = median_distance(draws, affine)
         x = in_coordinates(ravel(draws.positions), affine)
         return cls(
-            _gaussian_locations(move_to_devices_of(x, rng_key), x, num_locations),
+            gaussian_locations(move_to_devices_of(x, rng_key), x, num_locations),
             bandwidth,
             transform=affine,
             block_size=block_size,
@@ -216,11 +208,14 @@ class FSSD(QuadraticDiscrepancy):
         training = draws.between(0, cut)
         affine = resolve(check_transform(transform), training, None)
         distance = median_distance(training, affine)
-        x, s = _moved(training, scored.between(0, cut), affine)
+        x, s = (ravel(part.positions) for part in (training, scored.between(0, cut)))
+        x, s = (x, s) if affine is None else affine.mapping()(x, s)
         scale = x.std(axis=0, keepdims=True)
         scale = jnp.where(scale > 0, scale, 1)
-        problem = _Problem(x, s, x.mean(axis=0, keepdims=True), scale, distance, learning_rate, regularization)
-        locations, sigma = _search(move_to_devices_of(x, rng_key), problem, num_locations, num_steps, show=progress)
+        problem = LocationProblem(x, s, x.mean(axis=0, keepdims=True), scale, distance, learning_rate, regularization)
+        locations, sigma = search_locations(
+            move_to_devices_of(x, rng_key), problem, num_locations, num_steps, show=progress
+        )
         fssd = cls(locations, sigma, transform=affine, block_size=block_size)
         held_out = (part.between(cut, per_chain).like(samples) for part in (scored, draws))
         warn_of(given.doubts)
@@ -288,145 +283,8 @@ class LocationsPlan(FeaturePlan):
     block_size: int | None = static()
 
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
-        return _features(x, s, self.locations, self.bandwidth)
-
-
-def _features(
-    x: Block, s: Block, locations: Float[Array, "locations dim"], bandwidth: Scalar
-) -> Float[Array, "block features"]:
-    apart = x[:, None] - locations[None]
-    kernel = jnp.exp(-0.5 * (apart**2).sum(axis=2, keepdims=True) / bandwidth**2)
-    tau = kernel * (s[:, None] - apart / bandwidth**2)
-    return tau.reshape(len(x), -1) / locations.size**0.5
-
-
-def _criterion(tau: Float[Array, "draws features"], regularization: ArrayLike) -> Scalar:
-    n, mean = len(tau), tau.mean(axis=0)
-    squared = (mean**2).sum()
-    u = (n * squared - (tau**2).sum() / n) / (n - 1)
-    variance = 4 * (einsum("nk,k->n", tau, mean) ** 2).mean() - 4 * squared**2
-    return u / jnp.sqrt(jnp.maximum(variance, 0) + regularization)
+        return location_features(x, s, self.locations, self.bandwidth)
 
 
 def _criterion_of_draws(data: Data, plan: LocationsPlan, regularization: ArrayLike) -> Scalar:
-    return _criterion(plan.features(*plan.prepare(data).scored().rows), regularization)
-
-
-# --- choosing locations -----------------------------------------------------------------------------------
-
-
-def _moved(draws: Draws, scores: Draws, affine: Affine | None) -> tuple[Block, Block]:
-    x, s = ravel(draws.positions), ravel(scores.positions)
-    return (x, s) if affine is None else affine.mapping()(x, s)
-
-
-@partial(jax.jit, static_argnums=2)
-def _gaussian_locations(rng_key: PRNGKeyArray, x: Block, num_locations: int) -> Float[Array, "locations dim"]:
-    """Draws from a Gaussian with the mean and covariance of others."""
-    mean = x.mean(axis=0)
-    deviations = x - mean[None]
-    # A combination of deviations with normal coefficients has their covariance, of whatever rank.
-    chosen, extra = random.split(rng_key)
-    coefficients = random.normal(chosen, (num_locations, len(x)), x.dtype) / max(len(x) - 1, 1) ** 0.5
-    noise = _JITTER**0.5 * x.std(axis=0)[None] * random.normal(extra, (num_locations, x.shape[1]), x.dtype)
-    return mean[None] + einsum("jn,nk->jk", coefficients, deviations) + noise
-
-
-class _Problem(NamedTuple):
-    """What the criterion depends on but locations and bandwidth; and units in which those are searched.
-
-    x, s
-        Draws to choose by, and their scores.
-    centre, scale
-        Mean and standard deviations of the draws.
-    distance
-        The median distance between draws.
-    learning_rate, regularization
-        As the user gives them.
-    """
-
-    x: Block
-    s: Block
-    centre: Float[Array, "1 dim"]
-    scale: Float[Array, "1 dim"]
-    distance: Scalar
-    learning_rate: float
-    regularization: float
-
-    def features(self, choice: "_Choice") -> Float[Array, "draws features"]:
-        locations, bandwidth = self.in_units(choice)
-        return _features(self.x, self.s, locations, bandwidth)
-
-    def in_units(self, choice: "_Choice") -> tuple[Float[Array, "locations dim"], Scalar]:
-        """Locations and bandwidth as the draws are measured."""
-        return self.centre + self.scale * choice.locations, self.distance * jnp.exp(0.5 * choice.log_variance)
-
-    def loss(self, choice: "_Choice") -> Scalar:
-        return -_criterion(self.features(choice), self.regularization)
-
-    def bounded(self, choice: "_Choice") -> "_Choice":
-        """The nearest choice within reason."""
-        spread = (self.x - self.centre) / self.scale
-        low, high = spread.min(axis=0, keepdims=True) - _BEYOND, spread.max(axis=0, keepdims=True) + _BEYOND
-        return _Choice(jnp.clip(choice.locations, low, high), jnp.clip(choice.log_variance, *_LOG_VARIANCES))
-
-
-class _Choice(NamedTuple):
-    """Locations, in standard deviations from the mean; and log σ², with σ in median distances."""
-
-    locations: Float[Array, "locations dim"]
-    log_variance: Scalar
-
-
-class _Progress(NamedTuple):
-    """Where the optimiser stands."""
-
-    choice: _Choice
-    optimizer: Any
-    loss: Scalar
-
-
-@partial(jax.jit, static_argnums=2)
-def _begin(rng_key: PRNGKeyArray, problem: _Problem, num_locations: int) -> _Progress:
-    """Locations as in `FSSD.random`, and the best of a few bandwidths."""
-    drawn = (_gaussian_locations(rng_key, problem.x, num_locations) - problem.centre) / problem.scale
-    candidates = jnp.log(2.0) * jnp.linspace(-3, 3, 5, dtype=drawn.dtype)
-    losses = jax.vmap(lambda log_variance: problem.loss(_Choice(drawn, log_variance)))(candidates)
-    choice = _Choice(drawn, candidates[jnp.argmin(losses)])
-    return _Progress(choice, _optimizer(problem).init(choice), losses.min())
-
-
-@partial(jax.jit, static_argnums=2)
-def _advance(progress: _Progress, problem: _Problem, num_steps: int) -> _Progress:
-    """Steps of the optimiser."""
-
-    def step(progress: _Progress, _: None) -> tuple[_Progress, None]:
-        loss, gradient = jax.value_and_grad(problem.loss)(progress.choice)
-        updates, optimizer = _optimizer(problem).update(gradient, progress.optimizer)
-        choice = _Choice(*jax.tree.map(jnp.add, progress.choice, updates))
-        return _Progress(problem.bounded(choice), optimizer, loss), None
-
-    return lax.scan(step, progress, length=num_steps)[0]
-
-
-def _optimizer(problem: _Problem) -> Any:
-    # Not imported with the module: it takes a while, and nothing else needs it.
-    import optax
-
-    return optax.adam(problem.learning_rate)
-
-
-def _search(
-    rng_key: PRNGKeyArray, problem: _Problem, num_locations: int, num_steps: int, *, show: bool
-) -> tuple[Float[Array, "locations dim"], Scalar]:
-    """Locations and bandwidth that maximise the power criterion."""
-    progress = _begin(rng_key, problem, num_locations)
-    done, at_once = 0, ceil(num_steps / 20) if show else num_steps
-    while done < num_steps:
-        steps = min(at_once, num_steps - done)
-        progress = _advance(progress, problem, steps)
-        done += steps
-        if show:
-            line = f"\rFSSD: step {done}/{num_steps}, criterion {-float(progress.loss):.4g}"
-            print(line, end="\n" if done == num_steps else "", file=sys.stderr, flush=True)  # noqa: T201
-    return problem.in_units(progress.choice)
+    return power_criterion(plan.features(*plan.prepare(data).scored().rows), regularization)

@@ -14,9 +14,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._core.blocks import block_length, corresponding, sum_draws, sum_over_blocks, weighted
-from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws, join_draws, split_draws
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.tracing import Traced
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static

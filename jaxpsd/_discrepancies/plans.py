@@ -27,7 +27,7 @@ from jaxpsd._core.blocks import (
     sum_over_tile_pairs,
     weighted,
 )
-from jaxpsd._core.data import Data
+from jaxpsd._core.programs import Data
 from jaxpsd._core.sharding import gather_shares, sum_of_shares
 from jaxpsd._core.types import Block, PyTree, Scalar, Weights
 from jaxpsd._stein.coordinates import Affine
@@ -100,7 +100,7 @@ class Plan(ABC):
     def gram(self, x: Block, s: Block) -> Float[Array, "draws draws"]:
         """Δ(x_i, x_j) of all pairs of draws."""
         length = block_length(len(x), 32 * len(x) * x.dtype.itemsize)
-        return map_over_blocks(lambda rows: self.kernel(*rows, x, s), (x, s), length)
+        return map_over_blocks(lambda rows: self.kernel(rows[0], rows[1], x, s), (x, s), length)
 
     def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         """The functions of draws that are looked at to see how dependent those are: scores and their squares."""

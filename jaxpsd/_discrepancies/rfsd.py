@@ -31,9 +31,8 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     is_concrete,
 )
-from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
 from jaxpsd._discrepancies.base import QuadraticDiscrepancy

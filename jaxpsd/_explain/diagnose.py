@@ -15,7 +15,8 @@ from jaxpsd._core.checks import check_key
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.scores import check_input
 from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.psd import PSD, replicate_bytes
+from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._explain.advice import Facts, advice, caveats, verdict
 from jaxpsd._explain.moments import MomentTable, check_names, make_table
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress

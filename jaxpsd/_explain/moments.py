@@ -20,10 +20,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd._core.blocks import block_length, einsum, sum_over_blocks, weighted
 from jaxpsd._core.checks import check_key, check_positive_integer, is_concrete
-from jaxpsd._core.data import Data
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.sharding import from_first_share
 from jaxpsd._core.tables import html_table, number, plain, text_table

@@ -22,9 +22,8 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.blocks import block_length, einsum, map_over_blocks, sum_over_blocks, weighted
 from jaxpsd._core.checks import is_concrete
-from jaxpsd._core.data import Data
 from jaxpsd._core.draws import join_draws, split_draws
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block, PyTree, Scalar, Weights, static
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan

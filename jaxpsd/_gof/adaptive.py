@@ -15,7 +15,8 @@ from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.psd import PSD, replicate_bytes
+from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted
 from jaxpsd._gof.dependence import Dependence

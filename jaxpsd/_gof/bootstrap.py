@@ -23,7 +23,7 @@ from jaxpsd._core.blocks import (
     sum_over_tile_pairs,
     weighted,
 )
-from jaxpsd._core.data import Data
+from jaxpsd._core.programs import Data
 from jaxpsd._core.sharding import num_shares, sum_of_shares
 from jaxpsd._core.types import Block, PyTree, Weights
 from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan, equal_weights, not_negative
@@ -85,7 +85,8 @@ def bootstrap(
         return _from_features(data, plan, ready, wanted)
     assert isinstance(plan, PairPlan)
     data = data.scored()
-    sums, largest = observe(plan, *data.rows, data.weights, data.num_draws)
+    x, s = data.rows
+    sums, largest = observe(plan, x, s, data.weights, data.num_draws)
     return _from_pairs_or_features(data, plan, ready, wanted), symptoms_from(sum_of_shares(sums), largest)
 
 

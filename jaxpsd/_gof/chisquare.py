@@ -55,7 +55,7 @@ def _root(fn: Callable[[float], float], low: float, high: float) -> float:
     # Not imported with the module: it takes a while, and few need it.
     from scipy.optimize import brentq
 
-    return brentq(fn, low, high, xtol=1e-300, rtol=1e-12)  # pyright: ignore[reportReturnType]
+    return brentq(fn, low, high, xtol=1e-300, rtol=1e-12)  # pyright: ignore
 
 
 def _integral(q: float, omega: Float[np.ndarray, " terms"], crossing: float) -> float:

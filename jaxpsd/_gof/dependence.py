@@ -17,9 +17,8 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import block_length, map_over_blocks
-from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws, split_draws
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import assemble_shares, shards_of, share_index, with_next_share
 from jaxpsd._core.types import PyTree, Scalar

@@ -15,10 +15,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._core.checks import check_fits, check_key, check_samples, check_underflow, is_concrete
-from jaxpsd._core.data import Score
 from jaxpsd._core.doubts import Doubt, warn_of
 from jaxpsd._core.programs import run
-from jaxpsd._core.scores import Given, check_input, check_target
+from jaxpsd._core.scores import Given, Score, check_input, check_target
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.base import Discrepancy, largest_score

@@ -18,7 +18,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import block_length, einsum, sum_over_blocks, weighted
-from jaxpsd._core.data import Data
+from jaxpsd._core.programs import Data
 from jaxpsd._core.types import PyTree, Scalar, Weights
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._gof.symptoms import Symptoms, observe, symptoms_from
@@ -44,8 +44,12 @@ class Null:
 
 def null_matrix(data: Data, plan: Plan, null: Null) -> tuple[Scalar, Float[Array, "side side"], Symptoms]:
     """U of the draws, and the matrix M that belongs to them."""
-    compute = _from_features if null.from_features else _from_gram
-    u, matrix, diagonal, seen = compute(plan.prepare(data), plan, centred=null.centred)
+    prepared = plan.prepare(data)
+    if null.from_features:
+        assert isinstance(plan, FeaturePlan)
+        u, matrix, diagonal, seen = _from_features(prepared, plan, centred=null.centred)
+    else:
+        u, matrix, diagonal, seen = _from_gram(prepared, plan, centred=null.centred)
     return u, matrix * _shrinkage((matrix**2).sum(), diagonal, data.num_draws), seen
 
 

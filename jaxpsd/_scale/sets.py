@@ -17,9 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import as_real, check_key, check_same_shapes, check_samples, is_concrete, shapes_of
-from jaxpsd._core.data import Score
 from jaxpsd._core.doubts import Doubt, warn_of
-from jaxpsd._core.scores import check_target
+from jaxpsd._core.scores import Score, check_target
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.tracing import Traced
 from jaxpsd._core.types import PyTree, Target
@@ -213,7 +212,7 @@ def _over_list(
     if len(kinds) > 1:
         found = [shapes_of(each) for each in sets[:5]]
         raise ValueError(f"The draws of all sets must have the same structure and shape; got {found}.")
-    keys = [None] * len(sets) if rng_key is None else jax.random.split(rng_key, len(sets))
+    keys = None if rng_key is None else jax.random.split(rng_key, len(sets))
     may_fill = task.has_weights and not discrepancy._chooses_by_all_draws
     lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
     results, places = [], []
@@ -221,7 +220,7 @@ def _over_list(
         members = np.flatnonzero(lengths == length)
         results.append(
             _equal_sets(
-                task, discrepancy, None if rng_key is None else jnp.stack([keys[k] for k in members]),
+                task, discrepancy, None if keys is None else keys[members],
                 _filled_up([targets[k] for k in members], length) if isinstance(target, list) else target,
                 _filled_up([sets[k] for k in members], length), _weights(sizes[members], length) if may_fill else None,
             )
@@ -229,7 +228,11 @@ def _over_list(
         places.append(members)
     order = np.argsort(np.concatenate(places))
     together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *results)
-    return _check_results(together, lambda k: task.result_of(discrepancy, keys[k], targets[k], sets[k], None))
+
+    def alone(k: int) -> Any:
+        return task.result_of(discrepancy, None if keys is None else keys[k], targets[k], sets[k], None)
+
+    return _check_results(together, alone)
 
 
 def _check_stacked(sets: PyTree, chains: bool) -> int:

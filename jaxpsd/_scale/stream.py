@@ -13,10 +13,9 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxpsd._core.blocks import compensated_add
 from jaxpsd._core.checks import check_choice, check_key, check_samples, check_underflow, is_concrete
-from jaxpsd._core.data import Data
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Structure
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import check_input
 from jaxpsd._core.types import PyTree, Scalar, Target, static
 from jaxpsd._discrepancies.base import Discrepancy

@@ -25,9 +25,8 @@ from jaxpsd._core.blocks import (
     weighted,
 )
 from jaxpsd._core.checks import as_real, check_choice, check_finite, check_samples, check_weights, is_concrete
-from jaxpsd._core.data import Data
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.programs import run
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import from_first_share, largest_of_shares
 from jaxpsd._core.types import Block, PyTree, Weights

@@ -165,7 +165,7 @@ class Gaussian(_Radial):
     @property
     def length(self) -> float | Scalar:
         if isinstance(self.bandwidth, _Bandwidth):
-            raise ValueError("bandwidth='median' is chosen by the draws; give a number to use the kernel by itself.")
+            raise ValueError("bandwidth='median' is settled by draws; give a number to use the kernel by itself.")
         return self.bandwidth
 
     def profile(self, squared: Array) -> tuple[Array, Array, Array]:
@@ -231,7 +231,7 @@ class MomentKernel(BaseKernel):
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
         if isinstance(self.location, _Location):
-            raise ValueError("location='mean' is chosen by the draws; give a point to use the kernel by itself.")
+            raise ValueError("location='mean' is settled by draws; give a point to use the kernel by itself.")
         x, y = jnp.asarray(x), jnp.asarray(y)
         return self._around(self.location, x.size, x.dtype)(x, y)
 

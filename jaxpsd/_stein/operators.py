@@ -13,9 +13,9 @@ from jax.flatten_util import ravel_pytree
 
 from jaxpsd._core.blocks import einsum
 from jaxpsd._core.checks import as_floats, check_same_shapes, is_concrete
-from jaxpsd._core.data import guarded_score
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.functions import check_function, checked_logdensity, returning_numbers
+from jaxpsd._core.scores import guarded_score
 from jaxpsd._core.types import LogDensityFn, PyTree, Scalar, Vector
 
 

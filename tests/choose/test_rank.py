@@ -229,7 +229,7 @@ def test_equal_samplers_are_told_apart_no_more_often_than_they_should_be():
         ({"samples": normal(1)}, "mapping from labels"),
         ({"target": jnp.zeros((500, 2))}, "mapping from each label"),
         ({"discrepancy": jaxpsd.LinearKSD()}, "LinearKSD"),
-        ({"discrepancy": jaxpsd.PSD}, "must be one"),
+        ({"discrepancy": jaxpsd.PSD}, "must be a discrepancy"),
         ({"method": "multinomial"}, "sign bootstrap"),
         ({"samples": {"a": normal(1), "b": normal(1, (500, 3))}}, "differ"),
         ({"samples": {"a": normal(1), "b": normal(1, (300, 2))}, "paired": True}, "as many draws"),

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import jaxpsd
-from jaxpsd._core import scores as _score
+from jaxpsd._core import programs, scores
+from jaxpsd._core.scores import check_input
 
 
 def logdensity(x):
@@ -21,22 +22,21 @@ def test_scores_are_gradients_for_every_layout():
 
 
 def test_memory_does_not_grow_with_draws_times_data():
-    data = jnp.linspace(-1, 1, 100_000)
+    observations = jnp.linspace(-1, 1, 100_000)
 
     def posterior(theta):
-        return -0.5 * jnp.sum((data - theta[0]) ** 2 * jnp.exp(theta[1])) - 0.5 * theta @ theta
+        return -0.5 * jnp.sum((observations - theta[0]) ** 2 * jnp.exp(theta[1])) - 0.5 * theta @ theta
 
-    draws = jax.ShapeDtypeStruct((10_000, 2), jnp.float32)
-    kernel = jax.jit(_score._build(_score._scores, None, posterior, None))
-    memory = kernel.lower(((), {}), draws).compile().memory_analysis()
+    given = check_input(posterior, jnp.zeros((10_000, 2)))
+    memory = jax.jit(scores._scores).lower(given.data).compile().memory_analysis()
     # All draws at once would need 10⁴ · 10⁵ numbers, 4 GB, for each intermediate.
-    assert memory.temp_size_in_bytes < 4 * _score._SCORING_BYTES
+    assert memory.temp_size_in_bytes < 4 * programs._SCORING_BYTES
     jaxpsd.score(posterior, jnp.ones((10, 2)))
 
 
 def test_blocks_of_draws_give_the_scores_of_all(monkeypatch):
     x = jax.random.normal(jax.random.key(1), (101, 2))
-    monkeypatch.setattr(_score, "_SCORING_BYTES", 1000)
+    monkeypatch.setattr(programs, "_SCORING_BYTES", 1000)
     np.testing.assert_allclose(jaxpsd.score(lambda x: logdensity(x), x), -(x**3), rtol=1e-6)
 
 

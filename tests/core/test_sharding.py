@@ -11,11 +11,12 @@ from jax.tree_util import Partial
 
 import jaxpsd
 from jaxpsd._core.checks import check_samples
-from jaxpsd._core.scores import _build
+from jaxpsd._core.programs import compiled
+from jaxpsd._core.scores import check_input
 from jaxpsd._core.sharding import shards_of
-from jaxpsd._discrepancies.base import _u_kernel, _v_kernel
+from jaxpsd._discrepancies.base import _u, _v
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
-from jaxpsd._gof.scheme import settle
+from jaxpsd._gof.scheme import choose_bootstrap
 from jaxpsd._gof.settings import Settings
 
 slow = pytest.mark.slow
@@ -223,12 +224,11 @@ def test_a_draw_that_is_not_finite_is_named(draws):
 # --- what travels -----------------------------------------------------------------------------------------
 
 
-def collectives(kernel, x, *args):
+def collectives(program, x, *args):
     """Kinds and sizes, in numbers, of all that devices send each other."""
-    draws = check_samples(x)
-    shards = shards_of(draws.positions)
-    program = jax.jit(_build(kernel, shards.keeping_sums, logdensity, None))
-    text = program.lower(((), {}), draws.positions, *args).compile().as_text()
+    given = check_input(logdensity, x)
+    on_devices = compiled(program, shards_of(given.draws.positions), "sums")
+    text = on_devices.lower(given.data, *args).compile().as_text()
     found = re.findall(
         r"= (.+?) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(", text
     )
@@ -244,10 +244,10 @@ def many_draws():
     return spread(jax.random.normal(KEY, (80_000, DIM)))
 
 
-@pytest.mark.parametrize("kernel", [_v_kernel, _u_kernel])
-def test_a_value_sends_sums_only(many_draws, kernel):
-    form = jaxpsd.PSD(2)._form(check_samples(many_draws), None)
-    found = collectives(kernel, many_draws, form, None)
+@pytest.mark.parametrize("program", [_v, _u])
+def test_a_value_sends_sums_only(many_draws, program):
+    plan = jaxpsd.PSD(2)._plan(check_samples(many_draws), None)
+    found = collectives(program, many_draws, plan)
     assert found
     assert max(size for _, size in found) < 200
 
@@ -256,17 +256,18 @@ def test_a_value_sends_sums_only(many_draws, kernel):
 def test_a_test_sends_sums_of_replicates_only(many_draws, method):
     draws, parameter = check_samples(many_draws), {"markov": 0.1, "block": 5}.get(method)
     psd = jaxpsd.PSD(2)
-    form = psd._test_form(draws, None, 50)
-    scheme = settle(KEY, Settings(method, 50, 0.05, parameter), logdensity, draws, form, None)
-    found = collectives(bootstrap, many_draws, form, None, scheme.multipliers, Wanted())
+    plan = psd._test_plan(draws, None, 50)
+    given = check_input(logdensity, many_draws)
+    scheme = choose_bootstrap(KEY, Settings(method, 50, 0.05, parameter), given, plan)
+    found = collectives(bootstrap, many_draws, plan, scheme.multipliers, Wanted())
     assert found
     # Sums of 9 monomials in 50 replicates, and signs handed on by 8 devices.
     assert max(size for _, size in found) <= 9 * 51
 
 
 def test_pairs_send_shares_round_a_ring(many_draws):
-    form = jaxpsd.KSD()._form(check_samples(many_draws), None)
-    found = collectives(_v_kernel, many_draws, form, None)
+    plan = jaxpsd.KSD()._plan(check_samples(many_draws), None)
+    found = collectives(_v, many_draws, plan)
     assert {kind for kind, size in found if size > 100} == {"collective-permute"}
     assert max(size for _, size in found) == 10_000 * DIM
 

@@ -56,23 +56,21 @@ def test_weights_are_repetitions():
 
 @pytest.mark.usefixtures("x64")
 def test_features_and_gram_matrix_give_the_same_fit():
-    from jaxpsd._core.checks import check_samples
-    from jaxpsd._core.scores import check_target
-    from jaxpsd._explain import expectations as _correction
-    from jaxpsd._explain import regression as _regression
+    from jaxpsd._core.scores import check_input
+    from jaxpsd._core.tracing import trace
+    from jaxpsd._explain import expectations, regression
 
     x = 1.2 * jax.random.normal(jax.random.key(3), (80, 2))
     fn = lambda x: jnp.stack([jnp.sin(x[0]), x[0] * x[1]])  # noqa: E731
-    draws = check_samples(x)
-    scores = check_target(-x, x, draws)
+    given = check_input(-x, x)
+    draws = given.draws
     # With features of one scale, both penalise alike; their ridges are in units of a mean and of a total variance.
     psd = jaxpsd.PSD(1)
     fits = []
-    for kernel, form in ((_regression._from_features, "primal"), (_regression._from_gram, "dual")):
-        settled = jaxpsd.PSD(1, form=form)._test_form(draws, None, 0)
-        functions = _correction._UserFunction(draws.structure)
-        problem = _regression._Problem(settled, functions, jnp.asarray(80.0))
-        fits.append(_regression.run(kernel, scores, draws, problem, None, function=fn))
+    for program, form in ((regression._from_features, "primal"), (regression._from_gram, "dual")):
+        plan = jaxpsd.PSD(1, form=form)._test_plan(draws, None, 0)
+        functions = expectations._UserFunction(trace(fn, x[0]), draws.structure)
+        fits.append(regression.run(program, given, regression._Problem(plan, functions, jnp.asarray(80.0))))
     for one, other in zip(*(fit[:4] for fit in fits), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
     assert psd._num_features(draws) == 2

@@ -9,6 +9,8 @@ import pytest
 
 import jaxpsd
 from jaxpsd._core.checks import check_samples
+from jaxpsd._core.programs import Data
+from jaxpsd._core.scores import Given
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.scheme import signs_of
 from jaxpsd._stein.coordinates import fit_to_target
@@ -86,9 +88,9 @@ def test_sums_over_pairs_and_over_features_give_the_same(x64):
     wanted, signs = Wanted((1, 4), maximum=2), signs_of(KEY, "markov", 0.125, 150, 50)
     results = []
     for form in ("primal", "dual"):
-        settled = jaxpsd.PSD(4, form=form)._test_form(check_samples(x), None, 50)
-        run = jax.jit(lambda x, form: bootstrap(lambda block: block, (x, 0.1 - x), form, None, signs, wanted)[0])
-        results.append(run(x, settled))
+        plan = jaxpsd.PSD(4, form=form)._test_plan(check_samples(x), None, 50)
+        run = jax.jit(lambda x, plan: bootstrap(Data(x, 0.1 - x, None, None), plan, signs, wanted)[0])
+        results.append(run(x, plan))
     np.testing.assert_allclose(*results, rtol=1e-9)
 
 
@@ -150,14 +152,14 @@ def test_location_and_scale_of_a_gaussian_target_are_exact_whatever_the_draws(x6
     x = 900 + 5 * jax.random.laplace(KEY, (200, 3))
     scores = -jnp.linalg.solve(covariance, (x - mean[None]).T).T
     draws = check_samples(x)
-    affine = fit_to_target(scores, draws, None)
+    affine = fit_to_target(Given(draws, scores))
     np.testing.assert_allclose(affine.loc, mean, rtol=1e-6)
     np.testing.assert_allclose(affine.scale, jnp.sqrt(jnp.diag(covariance)), rtol=1e-6)
 
 
 def test_far_from_gaussian_the_draws_own_scale_has_to_do():
     x = jax.random.normal(KEY, (500, 2))
-    affine = fit_to_target(jnp.sin(20 * x), check_samples(x), None)
+    affine = fit_to_target(Given(check_samples(x), jnp.sin(20 * x)))
     np.testing.assert_allclose(affine.scale, x.std(axis=0), rtol=1e-4)
     np.testing.assert_allclose(affine.loc, x.mean(axis=0), atol=1e-5)
 

@@ -9,6 +9,7 @@ import pytest
 
 import jaxpsd
 from jaxpsd._core.checks import check_samples
+from jaxpsd._core.programs import Data
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.multipliers import Multinomial
 from jaxpsd._gof.scheme import signs_of
@@ -33,13 +34,13 @@ def draws(x64):
 
 def values(psd, x, s, source, weights=None, wanted=None):
     wanted = wanted or Wanted()
-    form = psd._test_form(check_samples(x), weights, REPLICATES)
-    return np.asarray(compiled((x, s), form, weights, source, wanted))
+    plan = psd._test_plan(check_samples(x), weights, REPLICATES)
+    return np.asarray(compiled(Data(x, s, weights, None), plan, source, wanted))
 
 
 @jax.jit
-def compiled(scored, form, weights, source, wanted):
-    return bootstrap(lambda block: block, scored, form, weights, source, wanted)[0]
+def compiled(data, plan, source, wanted):
+    return bootstrap(data, plan, source, wanted)[0]
 
 
 def multipliers(source, n):

@@ -7,13 +7,14 @@ import pytest
 
 import jaxpsd
 from jaxpsd._core.checks import check_samples
+from jaxpsd._core.scores import Given
 from jaxpsd._gof import dependence as autocorrelation
 
 
 def measured(x, order=1):
     draws = check_samples(x)
-    form = jaxpsd.PSD(order)._test_form(draws, None, 99)
-    return autocorrelation.measure_dependence(-draws.positions, draws, form, None)
+    plan = jaxpsd.PSD(order)._test_plan(draws, None, 99)
+    return autocorrelation.measure_dependence(Given(draws, -draws.positions), plan)
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.9])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import jaxpsd
-from jaxpsd._gof.symptoms import warn_of_few
+from jaxpsd._core.doubts import warn_of
+from jaxpsd._gof.symptoms import find_too_few
 
 slow = pytest.mark.slow
 
@@ -399,8 +400,8 @@ def test_a_kernel_that_is_not_positive_definite_is_refused(normal_draws):
 
 def test_orders_beyond_two_warn_of_chains_worth_few_draws():
     with pytest.warns(jaxpsd.DependentDrawsWarning, match="worth about 60 independent draws, too few for order 4"):
-        warn_of_few(0.001, 0.05, 60.4, 4)
+        warn_of(find_too_few(0.001, 0.05, 60.4, 4))
     # Nothing to say: these would be errors.
-    warn_of_few(0.001, 0.05, 60.4, 2)
-    warn_of_few(0.001, 0.05, 120.0, 4)
-    warn_of_few(0.001, 0.05, None, 4)
+    warn_of(find_too_few(0.001, 0.05, 60.4, 2))
+    warn_of(find_too_few(0.001, 0.05, 120.0, 4))
+    warn_of(find_too_few(0.001, 0.05, None, 4))

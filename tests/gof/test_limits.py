@@ -7,14 +7,15 @@ import pytest
 
 import jaxpsd
 from jaxpsd._core.checks import check_samples
+from jaxpsd._core.programs import Data
 from jaxpsd._gof import chisquare
 from jaxpsd._gof.limits import Null, null_matrix, simulate
 
 
 def spectrum(x, s, *, from_features, centred=True, order=2):
-    form = jaxpsd.PSD(order)._test_form(check_samples(x), None, 0)
+    plan = jaxpsd.PSD(order)._test_plan(check_samples(x), None, 0)
     null = Null(from_features, centred)
-    u, matrix, _ = jax.jit(lambda x, s, form: null_matrix(lambda block: block, (x, s), form, null))(x, s, form)
+    u, matrix, _ = jax.jit(lambda data, plan: null_matrix(data, plan, null))(Data(x, s, None, None), plan)
     return np.asarray(u), np.linalg.eigvalsh(matrix)
 
 

@@ -41,9 +41,9 @@ def test_stein_kernels_are_those_of_a_double_loop_with_autodiff(name):
     x, s = jax.random.normal(jax.random.key(0), (2, 5, 3))
     kernel = KERNELS[name]
     expected = double_loop(kernel, x, s)
-    settled = kernel.settled(Draws(x), None, None)
-    np.testing.assert_allclose(settled.stein(x, s, x, s), expected, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(settled.stein_diagonal(x, s), np.diag(expected), rtol=1e-10)
+    fitted = kernel.fitted_to(Draws(x), None, None)
+    np.testing.assert_allclose(fitted.stein(x, s, x, s), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(fitted.stein_diagonal(x, s), np.diag(expected), rtol=1e-10)
     np.testing.assert_allclose(jaxpsd.KSD(kernel).gram(s, x), expected, rtol=1e-10, atol=1e-12)
 
 

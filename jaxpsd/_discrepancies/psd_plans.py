@@ -1,0 +1,160 @@
+"""How the PSD computes: from explicit monomials, from moments, or from the Stein kernel of all monomials."""
+
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float
+
+from jaxpsd._core.blocks import MEMORY_BUDGET, block_length
+from jaxpsd._core.programs import Data
+from jaxpsd._core.types import Block, Weights, static
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, PairSums, Plan, tile_side
+from jaxpsd._stein import monomials
+from jaxpsd._stein.coordinates import Affine
+
+# Up to so many monomials, interactions are looked at too when the dependence of draws is measured.
+_FEW_MONOMIALS = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Monomials(Plan):
+    """What the plans over monomials share.
+
+    multiplier
+        Factors of the features, one a degree or one a monomial.
+    """
+
+    transform: Affine | None
+    multiplier: Float[Array, " count"]
+    order: int = static()
+    interactions: bool = static()
+    block_size: int | None = static()
+
+    @property
+    def ignores_positions(self) -> bool:
+        return self.order == 1
+
+    @property
+    def highest_degree(self) -> int:
+        return self.order
+
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        """Those of degrees 1 and 2. High degrees decorrelate fast, and are the wrong ones to go by."""
+        order, dim = min(self.order, 2), x.shape[1]
+        few = monomials.num_monomials(dim, order) <= _FEW_MONOMIALS
+        return monomials.stein_features(x, s, order, interactions=few and self.interactions)
+
+    def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
+        """‖s‖² (1 + ‖x‖²)^{r−1}, what ‖τ‖² grows like, at the cost of two inner products."""
+        return (s**2).sum(axis=1) * (1 + (x**2).sum(axis=1)) ** (self.order - 1)
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class MonomialPlan(_Monomials, FeaturePlan):
+    """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
+
+    norm: str = static(default="l2")
+
+    @property
+    def is_quadratic(self) -> bool:
+        return self.norm == "l2"
+
+    @property
+    def _has_closed_form(self) -> bool:
+        return self.interactions and len(self.multiplier) == self.order
+
+    def features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+        tau = monomials.stein_features(x, s, self.order, interactions=self.interactions)
+        return tau * self._monomial_multiplier(x.shape[1])[None]
+
+    def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
+        return (z**2).sum(axis=0) if self.norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2
+
+    def up_to(self, order: int, dim: int) -> "MonomialPlan":
+        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        kept = order if len(self.multiplier) == self.order else count
+        return replace(self, order=order, multiplier=self.multiplier[:kept])
+
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        if self._has_closed_form:
+            return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
+        return super().diagonal(x, s)
+
+    def gram(self, x: Block, s: Block) -> Float[Array, "draws draws"]:
+        if self._has_closed_form:
+            return self._as_pairs().gram(x, s)
+        return super().gram(x, s)
+
+    def _as_pairs(self) -> "KernelPlan":
+        settings = {field: getattr(self, field) for field in KernelPlan.__dataclass_fields__}
+        return KernelPlan(**settings)
+
+    def _monomial_multiplier(self, dim: int) -> Float[Array, " monomials"]:
+        if len(self.multiplier) != self.order:
+            return self.multiplier
+        return self.multiplier[monomials.degrees(dim, self.order, interactions=self.interactions) - 1]
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class MomentPlan(MonomialPlan):
+    """The primal form: z̄ from M = Φᵀ[S, 1], which is accumulated over blocks of draws."""
+
+    recipe: monomials.FeatureRecipe
+
+    def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
+        n, dim = data.x.shape
+        columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
+        if diagonal and not self._has_closed_form:
+            columns += 4 * len(self.multiplier)
+        length = block_length(n, columns * data.x.dtype.itemsize, given=self.block_size)
+
+        def moments(x: Block, s: Block, weights: Weights) -> Array:
+            return monomials.stein_moments(x, s, weights, self.order)
+
+        def features_of(mean: Float[Array, "rows columns"]) -> Float[Array, " monomials"]:
+            return monomials.mean_features(mean, self.recipe) * self._monomial_multiplier(dim)
+
+        return self.sums_of_means(data, moments, features_of, length=length, diagonal=diagonal)
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class KernelPlan(_Monomials, PairPlan):
+    """The dual form: the Stein kernel summed over tiles of pairs."""
+
+    def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
+        if self.interactions:
+            return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
+        return self._as_features().kernel(x, s, y, u)
+
+    def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
+        return self._as_features().diagonal(x, s)
+
+    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
+        return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)
+
+    def up_to(self, order: int, dim: int) -> "KernelPlan":
+        return replace(self, order=order, multiplier=self.multiplier[:order])
+
+    def features_up_to(self, order: int, dim: int) -> MonomialPlan:
+        return self._as_features().up_to(order, dim)
+
+    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
+        if order is None or order == self.order:
+            return False
+        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        # Half of all pairs are summed over, by symmetry.
+        is_cheaper = count <= num_draws / 2
+        return is_cheaper and replicate_bytes(count, num_replicates, self.multiplier.dtype) <= MEMORY_BUDGET
+
+    def _as_features(self) -> MonomialPlan:
+        return MonomialPlan(**vars(self))
+
+
+def replicate_bytes(num_features: int, num_replicates: int, dtype: np.dtype) -> int:
+    """Memory of the sums of all replicates, their rounding errors, a block's part of them and one more."""
+    return 4 * dtype.itemsize * num_features * (1 + num_replicates)

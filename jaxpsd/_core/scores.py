@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, cast
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +19,14 @@ from jaxpsd._core.checks import (
     is_concrete,
 )
 from jaxpsd._core.doubts import Doubt
-from jaxpsd._core.draws import Draws, one_position, ravel
+from jaxpsd._core.draws import Draws, Structure, one_position, ravel
 from jaxpsd._core.functions import check_function, checked_logdensity
 from jaxpsd._core.programs import Data, block_scores, run
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import LogDensityFn, PyTree, Target, Weights, static
+
+_JITTED = type(jax.jit(lambda: None))
+_kept: WeakKeyDictionary[Any, dict[Structure, "Score"]] = WeakKeyDictionary()
 
 
 @register_dataclass
@@ -35,7 +39,17 @@ class Score:
 
     @classmethod
     def of(cls, logdensity: LogDensityFn, draws: Draws) -> "Score":
-        """Trace a log-density at positions like these."""
+        """Trace a log-density at such positions; one under `jax.jit`, which says that it will not change, only once."""
+        kept = _kept.setdefault(logdensity, {}) if isinstance(logdensity, _JITTED) else {}
+        score = kept.get(draws.structure)
+        if score is None:
+            score = cls._traced(logdensity, draws)
+            if is_concrete(score):
+                kept[draws.structure] = score
+        return score
+
+    @classmethod
+    def _traced(cls, logdensity: LogDensityFn, draws: Draws) -> "Score":
         checked, position = checked_logdensity(logdensity), one_position(draws.positions)
         traced = trace(checked, position)
         if not traced.expression.has_rules or traced.expression == trace(checked, position).expression:

@@ -9,6 +9,7 @@ where JAX finds an equal expression it runs the program that it has, and else co
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -85,7 +86,9 @@ class Expression:
             # A function under `jax.jit` has arrays of its own, which are arguments of the whole.
             is_jit = equation.primitive.name in ("jit", "pjit")
             inner = Expression(equation.params["jaxpr"], constants, is_gradient) if is_jit else None
-            self._steps.append(_Step(equation, inputs, range(first, len(place)), inner))
+            # Not the equation itself, which would keep those arrays.
+            how = inner or partial(_perform, equation.primitive, equation.params)
+            self._steps.append(_Step(how, inputs, range(first, len(place))))
             options = inner or tuple((key, self._comparable(value)) for key, value in sorted(equation.params.items()))
             structure.append((equation.primitive, inputs, tuple(out.aval for out in equation.outvars), options))
         self._num_constants, self._results = len(jaxpr.constvars), tuple(map(name, jaxpr.outvars))
@@ -122,7 +125,9 @@ class Expression:
             return name.value if isinstance(name, _Literal) else values[name]
 
         for step in self._steps:
-            results = step.evaluate(constants, [read(name) for name in step.inputs])
+            arguments = [read(name) for name in step.inputs]
+            is_inner = isinstance(step.how, Expression)
+            results = step.how.evaluate(constants, arguments) if is_inner else step.how(*arguments)
             values.update(zip(step.outputs, results, strict=True))
         return [read(name) for name in self._results]
 
@@ -136,22 +141,19 @@ class Expression:
 
 
 class _Step(NamedTuple):
-    """One operation; `inner` is what it computes if that is a function under `jax.jit`."""
+    """One operation: how it is performed, or the expression that a function under `jax.jit` stands for."""
 
-    equation: core.JaxprEqn
+    how: "Expression | Callable[..., Sequence[Any]]"
     inputs: tuple[Any, ...]
     outputs: range
-    inner: Expression | None
 
-    def evaluate(self, constants: Iterator[Any], arguments: Sequence[Any]) -> Sequence[Any]:
-        if self.inner is not None:
-            return self.inner.evaluate(constants, arguments)
-        primitive = self.equation.primitive
-        bound: Any = primitive.get_bind_params(self.equation.params)
-        # Before version 0.10, JAX has the functions that an operation calls apart from its options.
-        functions, options = bound if isinstance(bound, tuple) else ((), bound)
-        results = primitive.bind(*functions, *arguments, **options)
-        return results if primitive.multiple_results else [results]
+
+def _perform(primitive: Any, params: dict[str, Any], *arguments: Any) -> Sequence[Any]:
+    bound: Any = primitive.get_bind_params(params)
+    # Before version 0.10, JAX has the functions that an operation calls apart from its options.
+    functions, options = bound if isinstance(bound, tuple) else ((), bound)
+    results = primitive.bind(*functions, *arguments, **options)
+    return results if primitive.multiple_results else [results]
 
 
 class _Literal:

@@ -219,7 +219,7 @@ def test_programs_and_their_data_go_with_the_function(wrap):
 
     data = np.ones((100, 2)).view(Data)
     watch = weakref.ref(data)
-    target = wrap(lambda x: -jnp.sum((jnp.asarray(data) - x[None]) ** 2))
+    target = wrap(lambda x: -jnp.sum((data - x[None]) ** 2))
     jaxpsd.PSD(2)(target, X)
     del target, data
     gc.collect()

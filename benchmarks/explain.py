@@ -86,8 +86,8 @@ def implied_errors(repeats: int, n: int) -> list[dict[str, Any]]:
                 errors = jaxpsd.moment_table(key, density, x).errors
                 truth = {"mean": x.mean(axis=0) / unit, "standard deviation": x.std(axis=0) / unit}
                 found = {
-                    "mean": (errors.mean, errors.mean_error),
-                    "standard deviation": (errors.scale, errors.scale_error),
+                    "mean": (errors.mean_off, errors.mean_off_se),
+                    "standard deviation": (errors.sd_ratio, errors.sd_ratio_se),
                 }
                 for name, (value, error) in found.items():
                     off = np.abs(np.asarray(value) - np.asarray(truth[name]))

@@ -85,7 +85,9 @@ def test_a_report_goes_beside_a_summary():
     assert summary["beta"].dims == ("metric", "beta_dim_0")
     ratio = summary["beta"].sel(metric="sd_ratio")
     np.testing.assert_allclose(ratio, np.asarray(report.moments.errors.scale)[:2], rtol=1e-5)
-    np.testing.assert_allclose(summary["mu"].sel(metric="r_hat_split"), report.disagreement[2])
+    np.testing.assert_allclose(summary["mu"].sel(metric="r_hat"), report.r_hat[2])
+    np.testing.assert_allclose(summary["mu"].sel(metric="mean_off"), report.moments.errors.mean_off[2])
+    np.testing.assert_allclose(summary["mu"].sel(metric="mean_off_se"), report.moments.errors.mean_off_se[2])
 
 
 @pytest.mark.parametrize(

@@ -57,3 +57,8 @@ def test_what_it_has_not_is_said(normal_draws):
         jaxpsd.gof_test(jax.random.key(0), linear, s[:3], x[:3])
     with pytest.raises(ValueError, match="got a single draw"):
         linear(s[:1], x[:1])
+
+
+def test_it_is_no_quadratic_discrepancy():
+    assert not isinstance(jaxpsd.LinearKSD(), jaxpsd.KSD)
+    assert isinstance(jaxpsd.LinearKSD(), jaxpsd.Discrepancy)

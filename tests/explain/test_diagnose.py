@@ -1,6 +1,8 @@
 import json
+import warnings
 from types import SimpleNamespace
 
+import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -167,6 +169,52 @@ def test_split_r_hat_is_its_formula():
     between = 20 * np.var([half.mean(axis=0) for half in halves], axis=0, ddof=1)
     expected = np.sqrt((19 / 20 * within + between / 20) / within)
     np.testing.assert_allclose(_diagnose._split_r_hat(x), expected)
+
+
+@pytest.mark.parametrize("shape", [(4, 100, 3), (2, 101, 2), (3, 8, 2)])
+def test_r_hat_is_that_of_arviz(shape):
+    x = np.asarray(normal(7, shape), np.float64)
+    x[0, :, 0] += 0.3
+    x[:, :, 1] **= 3
+    # Chains that stand still at times, as those with a rejection step do.
+    x[:, 1::2, 1] = x[:, ::2, 1][:, : shape[1] // 2]
+    half = shape[1] // 2
+    # ArviZ drops the draw in the middle before it ranks.
+    even = np.concatenate([x[:, :half], x[:, -half:]], axis=1)
+    expected = [arviz.rhat(even[..., k]) for k in range(shape[2])]
+    np.testing.assert_allclose(_diagnose._rank_normalized_r_hat(even), expected, rtol=1e-10)
+
+
+def test_coordinates_that_stand_still_agree_unless_they_do_so_in_different_places():
+    x = np.stack([np.zeros((3, 20)), np.repeat(np.arange(3.0)[:, None], 20, axis=1)], axis=-1)
+    agrees, differs = _diagnose._rank_normalized_r_hat(x)
+    assert agrees == 1
+    assert differs == np.inf
+
+
+def test_the_names_of_version_0_1_are_still_there():
+    report = diagnose(normal())
+    errors = report.moments.errors
+    np.testing.assert_array_equal(report.disagreement, report.r_hat)
+    for old, new in (("mean", "mean_off"), ("mean_error", "mean_off_se"), ("scale", "sd_ratio")):
+        np.testing.assert_array_equal(getattr(errors, old), getattr(errors, new))
+
+
+def test_warnings_of_others_are_not_in_the_report():
+    def old_fashioned(x):
+        warnings.warn("this will go", DeprecationWarning, stacklevel=1)
+        return logdensity(x)
+
+    samples = normal().at[0, 0, 0].set(1e3)
+    with pytest.warns(DeprecationWarning, match="this will go"):
+        report = diagnose(samples, old_fashioned)
+    assert not any("this will go" in caveat for caveat in report.caveats)
+    # Ours is, and stays there.
+    assert any("draws carry about" in caveat for caveat in report.caveats)
+    with pytest.warns(DeprecationWarning, match="this will go"):
+        ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), old_fashioned, {"a": samples, "b": normal()})
+    assert not any("this will go" in remark for remarks in ranking.remarks for remark in remarks)
+    assert any("draws carry about" in remark for remark in ranking.remarks[ranking.labels.index("a")])
 
 
 @pytest.mark.parametrize(

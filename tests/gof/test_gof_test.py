@@ -1,6 +1,7 @@
 """Goodness-of-fit tests as users call them."""
 
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -405,3 +406,28 @@ def test_orders_beyond_two_warn_of_chains_worth_few_draws():
     warn_of(find_too_few(0.001, 0.05, 60.4, 2))
     warn_of(find_too_few(0.001, 0.05, 120.0, 4))
     warn_of(find_too_few(0.001, 0.05, None, 4))
+
+
+def test_doubts_travel_with_the_result_and_users_are_warned():
+    x = jax.random.normal(KEY, (600, 2)).at[0].set(100.0)
+    with pytest.warns(jaxpsd.HeavyTailsWarning) as caught:
+        result = jaxpsd.gof_test(KEY, jaxpsd.PSD(2), -x, x, num_replicates=50)
+    assert [doubt.message for doubt in result.doubts] == [str(warning.message) for warning in caught]
+    assert result.to_dict()["doubts"] == [doubt.message for doubt in result.doubts]
+    # Doubts do not keep results from being stacked.
+    good = jaxpsd.gof_test(KEY, jaxpsd.PSD(2), -x[1:], x[1:], num_replicates=50)
+    assert good.doubts == ()
+    both = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *(replace(r, autocorrelation_time=0.0) for r in (result, good))
+    )
+    assert both.p_value.shape == (2,)
+
+
+def test_what_is_no_discrepancy_is_named_and_not_printed():
+    x = jax.random.normal(KEY, (100, 2))
+    optimized = jaxpsd.FSSD.optimized(KEY, -x, x)
+    with pytest.raises(TypeError, match=r"got OptimizedFSSD\. Pass the `discrepancy`, `target` and `samples`") as caught:
+        jaxpsd.gof_test(KEY, optimized, -x, x)
+    assert len(str(caught.value)) < 200
+    with pytest.raises(TypeError, match="got the class PSD"):
+        jaxpsd.gof_test(KEY, jaxpsd.PSD, -x, x)

@@ -175,3 +175,9 @@ def test_a_set_that_is_not_finite_is_named(stacked):
 def test_sets_that_will_not_do(call, error):
     with pytest.raises((ValueError, TypeError), match=error):
         call()
+
+
+def test_a_penalty_may_be_a_tuple(stacked):
+    psd = jaxpsd.PSD(2, penalty=(1.0, 2.0))
+    expected = [psd(logdensity, each) for each in stacked]
+    np.testing.assert_allclose(jaxpsd.discrepancies(psd, logdensity, stacked), expected, rtol=1e-4)

@@ -29,47 +29,46 @@ _HIGHEST_ORDER = 20
 class PSD(QuadraticDiscrepancy):
     """The polynomial Stein discrepancy of order r.
 
-        With τ_α = A x^α the Stein operator applied to a monomial, and z̄_α the mean of τ_α over the draws,
-        PSD = sup_{‖β‖ ≤ 1} |Σ_α β_α z̄_α| = √(Σ_α z̄_α²) over all multi-indices 1 ≤ |α| ≤ r. For a Gaussian
-        target it is zero if and only if all moments up to order r are right.
+    With τ_α = A x^α the Stein operator applied to a monomial, and z̄_α the mean of τ_α over the draws,
+    PSD = sup_{‖β‖ ≤ 1} |Σ_α β_α z̄_α| = √(Σ_α z̄_α²) over all multi-indices 1 ≤ |α| ≤ r. For a Gaussian
+    target it is zero if and only if all moments up to order r are right.
 
-        order
-            The polynomial order r: 1 looks at means, 2 also at variances and correlations, 4 at tails.
-        interactions
-            Whether to include products of different coordinates. Without them only marginal moments count,
-            and the cost is linear in the dimension.
-        transform
-            Coordinates in which to compute: None for those of the draws, "center", "standardize" or "whiten"
-            by the draws themselves, or an `Affine`. Standardise when scales differ.
-        norm
-            The ball that β lies in: "l2", or "l1" for the largest |z̄_α| alone.
-        penalty
-            Positive W in βᵀWβ ≤ 1 (for "l1", in Σ_α W_α|β_α| ≤ 1), one for each degree or one for each
-            monomial. A large W makes a monomial count less: PSD² = Σ_α z̄_α² / W_α.
-        form
-            "primal" sums features, linear in the number of draws; "dual" sums the Stein kernel over pairs of
-            draws, whatever the number of monomials. Both are exact; "auto" takes the cheaper one.
-        block_size
-            How many draws to work on at a time; None chooses by memory.
+    order
+        The polynomial order r: 1 looks at means, 2 also at variances and correlations, 4 at tails.
+    interactions
+        Whether to include products of different coordinates. Without them only marginal moments count,
+        and the cost is linear in the dimension.
+    transform
+        Coordinates in which to compute: None for those of the draws, "center", "standardize" or "whiten"
+        by the draws themselves, or an `Affine`. Standardise when scales differ.
+    norm
+        The ball that β lies in: "l2", or "l1" for the largest |z̄_α| alone.
+    penalty
+        Positive W in βᵀWβ ≤ 1 (for "l1", in Σ_α W_α|β_α| ≤ 1), one for each degree or one for each
+        monomial. A large W makes a monomial count less: PSD² = Σ_α z̄_α² / W_α.
+    form
+        "primal" sums features, linear in the number of draws; "dual" sums the Stein kernel over pairs of
+        draws, whatever the number of monomials. Both are exact; "auto" takes the cheaper one.
+    block_size
+        How many draws to work on at a time; None chooses by memory.
 
     Examples
     --------
-        >>> import jax
-        >>> import jax
-    import jax.numpy as jnp
-        >>> import jaxpsd
-        >>> def logdensity(x):
-        ...     return -0.5 * jnp.sum(x**2)
-        >>> samples = jax.random.normal(jax.random.key(0), (1000, 3))
-        >>> psd = jaxpsd.PSD(order=2)
-        >>> bool(psd(logdensity, samples) < psd(logdensity, 1.3 * samples))
-        True
-        >>> psd.exponents(2)
-        array([[1, 0],
-               [0, 1],
-               [2, 0],
-               [1, 1],
-               [0, 2]], dtype=int32)
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxpsd
+    >>> def logdensity(x):
+    ...     return -0.5 * jnp.sum(x**2)
+    >>> samples = jax.random.normal(jax.random.key(0), (1000, 3))
+    >>> psd = jaxpsd.PSD(order=2)
+    >>> bool(psd(logdensity, samples) < psd(logdensity, 1.3 * samples))
+    True
+    >>> psd.exponents(2)
+    array([[1, 0],
+           [0, 1],
+           [2, 0],
+           [1, 1],
+           [0, 2]], dtype=int32)
     """
 
     order: int = static(default=2)

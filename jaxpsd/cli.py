@@ -21,7 +21,8 @@ from jaxpsd.adapters.files import Sampled, load_function, read
 # none of these.
 _SOUND, _REJECTED, _MISTAKE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
 
-# In which coordinates monomials are formed, unless another option says so.
+# In which coordinates monomials are formed; and which are taken unless another option says so.
+_TRANSFORMS = {"none": None, "center": "center", "standardize": "standardize", "whiten": "whiten"}
 _TRANSFORM = "standardize"
 
 _FILES = """
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _build_parser().parse_args(arguments)
     with jax.enable_x64(options.float64 or jax.config.read("jax_enable_x64")), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda message, *_: print(f"jaxpsd: warning: {message}", file=sys.stderr)
         try:
             code = options.run(options)
             sys.stdout.flush()
@@ -72,50 +73,39 @@ def _explain(error: BaseException) -> list[str]:
     return [f"jaxpsd: error: {message}", *notes]
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
-    print(f"jaxpsd: warning: {message}", file=sys.stderr)
-
-
 # --- commands ---------------------------------------------------------------------------------------------
 
 
 def _test(options: argparse.Namespace) -> int:
-    target, sampled, common = _read_input(options)
+    key, target, sampled, common = _read_input(options)
     common |= {"method": options.method, "alpha": options.alpha}
-    key = jax.random.key(options.seed)
     if options.order is None:
         # It chooses coordinates of its own unless told.
-        chosen = {} if options.transform is None else {"transform": _parse_transform(options.transform)}
+        chosen = {} if options.transform is None else {"transform": _TRANSFORMS[options.transform]}
         result = jaxpsd.adaptive_test(key, target, sampled.samples, **chosen, **common)
     else:
-        psd = jaxpsd.PSD(options.order, transform=_parse_transform(options.transform or _TRANSFORM))
+        psd = jaxpsd.PSD(options.order, transform=_TRANSFORMS[options.transform or _TRANSFORM])
         result = jaxpsd.gof_test(key, psd, target, sampled.samples, **common)
     verdict = "rejected" if result.reject else "not rejected"
-    lines = [f"{verdict} at {options.alpha:g}: p = {float(result.p_value):.3g}"]
+    lines = [f"{verdict} at {options.alpha:g}: p = {result.p_value:.3g}"]
     if result.parts is not None:
         parts = zip(result.parts.labels, result.parts.p_value, strict=True)
-        lines += [f"  {label}: p = {float(p):.3g}" for label, p in parts]
+        lines += [f"  {label}: p = {p:.3g}" for label, p in parts]
     time = result.autocorrelation_time
     lines.append(result.method + ("" if time is None else f", autocorrelation time {time:.3g}"))
-    _show(options, "\n".join(lines), result.to_dict())
-    return _REJECTED if result.reject else _SOUND
+    return _show(options, result, "\n".join(lines))
 
 
 def _moments(options: argparse.Namespace) -> int:
-    target, sampled, common = _read_input(options)
-    common |= {"order": options.order or 2, "transform": _parse_transform(options.transform), "method": options.method}
-    key = jax.random.key(options.seed)
-    table = jaxpsd.moment_table(key, target, sampled.samples, names=sampled.names, **common)
-    _show(options, repr(table), table.to_dict())
-    return _SOUND
+    key, target, sampled, common = _read_input(options)
+    common |= {"order": options.order or 2, "transform": _TRANSFORMS[options.transform], "method": options.method}
+    return _show(options, jaxpsd.moment_table(key, target, sampled.samples, names=sampled.names, **common))
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    target, sampled, common = _read_input(options)
-    key = jax.random.key(options.seed)
-    report = jaxpsd.diagnose(key, target, sampled.samples, names=sampled.names, alpha=options.alpha, **common)
-    _show(options, repr(report), report.to_dict())
-    return _REJECTED if report.reject else _SOUND
+    key, target, sampled, common = _read_input(options)
+    common |= {"names": sampled.names, "alpha": options.alpha}
+    return _show(options, jaxpsd.diagnose(key, target, sampled.samples, **common))
 
 
 def _rank(options: argparse.Namespace) -> int:
@@ -134,7 +124,7 @@ def _rank(options: argparse.Namespace) -> int:
         target = _load_logdensity(options.logdensity)
     ranking = jaxpsd.rank(
         jax.random.key(options.seed),
-        jaxpsd.PSD(options.order or 2, transform=_parse_transform(options.transform)),
+        jaxpsd.PSD(options.order or 2, transform=_TRANSFORMS[options.transform]),
         target,
         {label: sampled.samples for label, sampled in files.items()},
         method=options.method,
@@ -143,8 +133,7 @@ def _rank(options: argparse.Namespace) -> int:
         per_chain=options.per_chain,
         chains=next(iter(files.values())).chains,
     )
-    _show(options, repr(ranking), ranking.to_dict())
-    return _SOUND
+    return _show(options, ranking)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -172,15 +161,17 @@ def _demo(options: argparse.Namespace) -> int:
     return _SOUND
 
 
-def _show(options: argparse.Namespace, text: str, plain: Mapping[str, Any]) -> None:
-    print(json.dumps(plain, indent=2, ensure_ascii=False) if options.json else text)
+def _show(options: argparse.Namespace, result: Any, text: str | None = None) -> int:
+    """Print a result, in words of its own unless there are others; whether it rejects is the exit code."""
+    print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if options.json else text or result)
+    return _REJECTED if getattr(result, "reject", False) else _SOUND
 
 
 # --- targets and draws ------------------------------------------------------------------------------------
 
 
-def _read_input(options: argparse.Namespace) -> tuple[Any, Sampled, dict[str, Any]]:
-    """The target, the draws, and the options that all commands on one file share."""
+def _read_input(options: argparse.Namespace) -> tuple[jax.Array, Any, Sampled, dict[str, Any]]:
+    """The key, the target, the draws, and the options that all commands on one file share."""
     sampled = read(options.file)
     if options.scores is not None and options.logdensity is not None:
         raise ValueError("Give --scores or --logdensity, not both.")
@@ -191,7 +182,7 @@ def _read_input(options: argparse.Namespace) -> tuple[Any, Sampled, dict[str, An
     else:
         target = _get_scores(sampled, options.file)
     common = {"num_replicates": options.replicates, "weights": sampled.weights, "chains": sampled.chains}
-    return target, sampled, common
+    return jax.random.key(options.seed), target, sampled, common
 
 
 def _read_scores(path: Path, sampled: Sampled, file: Path) -> PyTree:
@@ -236,10 +227,6 @@ def _get_scores(sampled: Sampled, name: object) -> PyTree:
     return sampled.scores
 
 
-def _parse_transform(name: str) -> str | None:
-    return None if name == "none" else name
-
-
 # --- options ----------------------------------------------------------------------------------------------
 
 
@@ -247,7 +234,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jaxpsd", description="How good is a set of Monte Carlo draws?")
     parser.add_argument("--version", action="version", version=f"jaxpsd {jaxpsd.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    seed, positive = _integer_from(0, 2**32 - 1), _integer_from(1, sys.maxsize)
+    seed, positive, many = _integer_from(0, 2**32 - 1), _integer_from(1, sys.maxsize), _integer_from(100, 10**9)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(
@@ -264,12 +251,7 @@ def _build_parser() -> argparse.ArgumentParser:
         return added
 
     demo = command("demo", _demo, "choose the step size of a stochastic-gradient sampler, and draw what it looks like")
-    demo.add_argument(
-        "--draws",
-        type=_integer_from(100, 10**9),
-        default=10_000,
-        help="steps of each chain after burn-in (%(default)s)",
-    )
+    demo.add_argument("--draws", type=many, default=10_000, help="steps of each chain after burn-in (%(default)s)")
     demo.add_argument("--order", type=int, choices=range(1, 5), default=2, help="polynomial order (%(default)s)")
     demo.add_argument("--folder", type=Path, default=Path("jaxpsd-demo"), help="where figures go (%(default)s)")
 
@@ -286,15 +268,14 @@ def _build_parser() -> argparse.ArgumentParser:
         added.add_argument("--logdensity", metavar="MODULE_OR_FILE.py:FUNCTION", help="the log-density of the target")
         added.add_argument("--replicates", type=positive, default=1000, help="bootstrap replicates (%(default)s)")
     for added in (test, moments, ranked):
-        default = "the adaptive test, which needs none" if added is test else "2"
-        added.add_argument("--order", type=positive, help=f"polynomial order of the PSD (default: {default})")
-        own = f"by the target's scales, as draws and scores imply them; with --order, {_TRANSFORM}"
-        added.add_argument(
-            "--transform",
-            choices=("none", "center", "standardize", "whiten"),
-            default=None if added is test else _TRANSFORM,
-            help=f"coordinates in which monomials are formed (default: {own if added is test else _TRANSFORM})",
-        )
+        order, transform, default = "2", _TRANSFORM, _TRANSFORM
+        if added is test:
+            order = "the adaptive test, which needs none"
+            transform = f"by the target's scales, as draws and scores imply them; with --order, {_TRANSFORM}"
+            default = None
+        added.add_argument("--order", type=positive, help=f"polynomial order of the PSD (default: {order})")
+        coordinates = f"coordinates in which monomials are formed (default: {transform})"
+        added.add_argument("--transform", choices=_TRANSFORMS, default=default, help=coordinates)
         added.add_argument("--method", choices=("auto", *SIGNS), default="auto", help="bootstrap (%(default)s)")
     for added in (diagnose, test, ranked):
         added.add_argument("--alpha", type=float, default=0.05, help="level (%(default)s)")

@@ -17,13 +17,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxpsd._choose.grid import sample_grid
 from jaxpsd._choose.rank import rank
 from jaxpsd._choose.ranking import Ranking
-from jaxpsd._core.types import LogDensityFn
+from jaxpsd._core.types import LogDensityFn, Scalar
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.diagnose import diagnose
 from jaxpsd._explain.report import Report
 
 STEP_SIZES = (5e-2, 1e-2, 5e-3, 1e-3, 5e-4, 1e-4, 5e-5, 1e-5)
 ORDERS = (1, 2, 3, 4)
+
+Observations = Float[Array, " observations"]
+Means = Float[Array, " 2"]
 
 NUM_CHAINS = 10
 _NUM_OBSERVATIONS, _BATCH = 100, 10
@@ -32,18 +35,9 @@ _PRIOR_VARIANCES, _VARIANCE, _THIN = (10.0, 1.0), 2.0, 5
 
 
 class Demo(NamedTuple):
-    """What the example found.
+    """What the example found: draws for each step size, rankings of the step sizes by the PSD of each order.
 
-    logdensity
-        The posterior's log-density.
-    samples
-        Draws for each step size, (chains, draws, 2).
-    rankings
-        A ranking of the step sizes by the PSD of each order.
-    chosen
-        The order whose choice was taken.
-    report
-        On the draws with the step size that was chosen.
+    The report is on the draws with the step size that the PSD of order `chosen` ranks first.
     """
 
     logdensity: LogDensityFn
@@ -59,12 +53,11 @@ def run_demo(
     """Sample at each step size, rank, and report on the best."""
     data_key, sample_key, rank_key, report_key = jax.random.split(rng_key, 4)
     data = observations(data_key)
-    samples = sample_grid(
-        sample_key,
-        lambda key, step_size: _run_chains(jax.random.split(key, num_chains), jnp.asarray(step_size), data, num_draws),
-        STEP_SIZES,
-        progress=progress,
-    )
+
+    def sampler(key: PRNGKeyArray, step_size: float) -> Array:
+        return _run_chains(jax.random.split(key, num_chains), jnp.asarray(step_size), data, num_draws)
+
+    samples = sample_grid(sample_key, sampler, STEP_SIZES, progress=progress)
     density = jax.tree_util.Partial(log_posterior, data)
     rankings = {
         each: rank(rank_key, PSD(each), density, samples, method="markov", per_chain=True)
@@ -74,37 +67,35 @@ def run_demo(
     return Demo(density, samples, rankings, order, report)
 
 
-def observations(rng_key: PRNGKeyArray, num: int = _NUM_OBSERVATIONS) -> Float[Array, " observations"]:
+def observations(rng_key: PRNGKeyArray, num: int = _NUM_OBSERVATIONS) -> Observations:
     """Data from the mixture with means 0 and 1."""
     which, noise = jax.random.split(rng_key)
     second = jax.random.bernoulli(which, 0.5, (num,))
     return second + jnp.sqrt(_VARIANCE) * jax.random.normal(noise, (num,))
 
 
-def log_prior(theta: Float[Array, " 2"]) -> Float[Array, ""]:
+def log_prior(theta: Means) -> Scalar:
     """Both means, normal about zero."""
     return -0.5 * (theta**2 / jnp.array(_PRIOR_VARIANCES)).sum()
 
 
-def log_likelihood(data: Float[Array, " observations"], theta: Float[Array, " 2"]) -> Float[Array, ""]:
+def log_likelihood(data: Observations, theta: Means) -> Scalar:
     """½ N(θ₁, 2) + ½ N(θ₁ + θ₂, 2), for each observation."""
     deviations = jnp.stack([data - theta[0], data - theta[0] - theta[1]])
     return jax.nn.logsumexp(-0.5 * deviations**2 / _VARIANCE, axis=0).sum()
 
 
-def log_posterior(data: Float[Array, " observations"], theta: Float[Array, " 2"]) -> Float[Array, ""]:
+def log_posterior(data: Observations, theta: Means) -> Scalar:
     """Unnormalised."""
     return log_prior(theta) + log_likelihood(data, theta)
 
 
 @partial(jax.jit, static_argnames="num_draws")
 @partial(jax.vmap, in_axes=(0, None, None, None))
-def _run_chains(
-    rng_key: PRNGKeyArray, step_size: Float[Array, ""], data: Float[Array, " observations"], num_draws: int
-) -> Float[Array, "draws 2"]:
+def _run_chains(rng_key: PRNGKeyArray, step_size: Scalar, data: Observations, num_draws: int) -> Array:
     """θ ← θ + ½ε (∇log prior + N/B Σ_batch ∇log likelihood) + √ε noise, over batches that partition the data.
 
-    As many draws are discarded at the beginning as are kept, before thinning.
+    As many draws are discarded at the beginning as are kept, before thinning. The result is (chains, draws, 2).
     """
     num_batches = len(data) // _BATCH
     start_key, sweep_key = jax.random.split(rng_key)

@@ -7,7 +7,8 @@ are the signs of the goodness-of-fit test and a² = max(0, 1 − E‖Σ w v τ�
 Intervals and comparisons are of log V.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -37,6 +38,9 @@ from jaxpsd._gof.symptoms import Symptoms
 from jaxpsd._stein.coordinates import common_transform
 
 Samples = Mapping[Any, PyTree]
+
+# Fewer chains than this say little of how much others would differ.
+_FEWEST_CHAINS = 5
 
 
 def rank(
@@ -109,15 +113,19 @@ def rank(
     candidates = _check_candidates(target, samples, chains, paired=paired)
     # In double precision, where results are compared.
     check_fits((len(candidates), num_replicates), np.dtype(np.float64), "The replicates", "Take fewer of them.")
-    if per_chain:
-        _check_chains(candidates)
+    for label, (draws, *_), _ in candidates:
+        if per_chain and draws.num_chains < _FEWEST_CHAINS:
+            raise ValueError(
+                f"`per_chain` compares chains with each other, and takes at least {_FEWEST_CHAINS}; {label!r} has "
+                f"{draws.num_chains}."
+            )
     sound = [candidate for candidate in candidates if candidate.reason is None]
     if not sound:
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
     discrepancy, plan = _common_plan(discrepancy, [each.given.draws for each in sound], num_replicates)
     sign_key, chain_key = jax.random.split(rng_key)
     schemes = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
-    found = _replicate_all(sound, schemes, plan, reruns=not per_chain)
+    found = _replicate_all(sound, schemes, plan, not per_chain)
     nothing = Outcome.nothing(num_replicates)
     outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
         each.label: _outcome(each.given, scheme, plan, discrepancy, settings, values)
@@ -162,46 +170,29 @@ def _check_candidates(
         except (TypeError, ValueError) as error:
             error.add_note(f"jaxpsd: this is about the sample set {label!r}.")
             raise
-        candidates.append(_Candidate(label, given, _reason_against(given)))
-    first = candidates[0]
-    for other in candidates[1:]:
-        if other.given.draws.structure != first.given.draws.structure:
-            raise ValueError(
-                "All sample sets must have positions of the same structure, shape and dtype; "
-                f"{other.label!r} and {first.label!r} differ."
-            )
-        if paired and _shape(other.given.draws) != _shape(first.given.draws):
-            raise ValueError(
-                "Paired sets must have as many draws and chains as each other; "
-                f"{other.label!r} and {first.label!r} differ."
-            )
-    return candidates
-
-
-def _reason_against(given: Given) -> str | None:
-    """Why a set cannot be ranked, if there is a reason."""
-    try:
-        given.check_finite()
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _check_chains(candidates: Sequence[_Candidate]) -> None:
+        try:
+            given.check_finite()
+            reason = None
+        except ValueError as error:
+            reason = str(error)
+        candidates.append(_Candidate(label, given, reason))
+    first = candidates[0].given.draws
     for label, (draws, *_), _ in candidates:
-        if draws.num_chains < _FEWEST_CHAINS:
-            raise ValueError(
-                f"`per_chain` compares chains with each other, and takes at least {_FEWEST_CHAINS}; {label!r} has "
-                f"{draws.num_chains}."
-            )
-
-
-# Fewer chains than this say little of how much others would differ.
-_FEWEST_CHAINS = 5
+        differ = f"{label!r} and {candidates[0].label!r} differ."
+        if draws.structure != first.structure:
+            raise ValueError(f"All sample sets must have positions of the same structure, shape and dtype; {differ}")
+        if paired and _shape(draws) != _shape(first):
+            raise ValueError(f"Paired sets must have as many draws and chains as each other; {differ}")
+    return candidates
 
 
 def _shape(draws: Draws) -> tuple[int, int]:
     return draws.num_draws, draws.num_chains
+
+
+def _join(join: Callable[..., Array], parts: Iterable[PyTree]) -> PyTree:
+    """Parts joined leaf by leaf, where the first of them is."""
+    return jax.tree.map(lambda *leaves: join(move_to_devices_of(leaves[0], leaves)), *parts)
 
 
 def _common_plan(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates: int) -> tuple[Discrepancy, Plan]:
@@ -209,12 +200,12 @@ def _common_plan(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates
     discrepancy = discrepancy._with_rule_fitted(lambda rule: common_transform(rule, sets))
     # As many draws as the largest set has, and the same number from each: for what else depends on draws.
     count = max(draws.num_draws for draws in sets) // len(sets)
-    chosen = [evenly_spaced(draws.num_draws, max(2, count)) for draws in sets]
-    some = [
-        jax.tree.map(lambda leaf, places=places: leaf[places], draws.positions)
-        for draws, places in zip(sets, chosen, strict=True)
-    ]
-    pooled = Draws(jax.tree.map(lambda *leaves: jnp.concatenate(move_to_devices_of(leaves[0], leaves)), *some))
+
+    def some(draws: Draws) -> PyTree:
+        chosen = evenly_spaced(draws.num_draws, max(2, count))
+        return jax.tree.map(lambda leaf: leaf[chosen], draws.positions)
+
+    pooled = Draws(_join(jnp.concatenate, map(some, sets)))
     return discrepancy, discrepancy._test_plan(pooled, None, num_replicates)
 
 
@@ -224,10 +215,10 @@ def _choose_bootstraps(
     """The bootstrap of each set: with its own signs, or those of the most dependent one for all."""
     keys = [rng_key] * len(candidates) if paired else jax.random.split(rng_key, len(candidates))
     schemes = [choose_bootstrap(key, settings, each.given, plan) for key, each in zip(keys, candidates, strict=True)]
-    if not paired:
-        return schemes
-    slowest = max(schemes, key=lambda scheme: scheme.autocorrelation_time or 0)
-    return [slowest._replace(autocorrelation_time=scheme.autocorrelation_time) for scheme in schemes]
+    if paired:
+        slowest = max(schemes, key=lambda scheme: scheme.autocorrelation_time or 0)
+        schemes = [slowest._replace(autocorrelation_time=scheme.autocorrelation_time) for scheme in schemes]
+    return schemes
 
 
 # --- replicates -------------------------------------------------------------------------------------------
@@ -250,58 +241,49 @@ class _Sets(NamedTuple):
 
 
 def _replicate_all(
-    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], plan: Plan, *, reruns: bool
+    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], plan: Plan, reruns: bool
 ) -> list[_Replicates]:
     """Replicates of all sets, those of equal shape in one program."""
     found: dict[int, _Replicates] = {}
-    groups: dict[Hashable, list[int]] = {}
+    groups = defaultdict(list)
     for k, (candidate, scheme) in enumerate(zip(candidates, schemes, strict=True)):
-        groups.setdefault((_shape(candidate.given.draws), scheme.method), []).append(k)
+        groups[_shape(candidate.given.draws), scheme.method].append(k)
     for members in groups.values():
-        positions, scores, signs = (
-            jax.tree.map(lambda *leaves, join=join: join(move_to_devices_of(leaves[0], leaves)), *parts)
-            for join, parts in (
-                (jnp.concatenate, [candidates[k].given.draws.positions for k in members]),
-                (jnp.concatenate, [candidates[k].given.target for k in members]),
-                (jnp.stack, [schemes[k].multipliers for k in members]),
-            )
-        )
+        given = [candidates[k].given for k in members]
+        draws = Draws(_join(jnp.concatenate, (each.draws.positions for each in given)))
+        scores = _join(jnp.concatenate, (each.target for each in given))
+        signs = _join(jnp.stack, (schemes[k].multipliers for k in members))
         sets = _Sets(len(members), reruns)
-        together = run(_replicates_of_sets, Given(Draws(positions), scores), plan, signs, sets, result="gathered")
+        together = run(_replicates_of_sets, Given(draws, scores), plan, signs, sets, result="gathered")
         for place, k in enumerate(members):
             found[k] = jax.tree.map(lambda leaf, place=place: leaf[place], together)
     return [found[k] for k in range(len(candidates))]
 
 
-def _split_sets(data: Data, count: int) -> tuple[Data, int | None]:
-    """Data with a first axis of sets; and how many of them to work on together."""
+def _map_sets(fn: Callable[..., Any], data: Data, count: int, *others: PyTree) -> Any:
+    """A function of the data of each set, and of others with an axis of sets; of many at once where there is room."""
     positions, scores = split_draws(data.rows, count)
     num_draws, dim = data.x.shape
     together = sets_at_once(num_draws // count * 16 * dim * data.x.dtype.itemsize)
-    return replace(data, positions=positions, scores=scores), together
+    split = replace(data, positions=positions, scores=scores)
+    return jax.lax.map(lambda each: fn(*each), (split, *others), batch_size=together)
 
 
 def _replicates_of_sets(data: Data, plan: Plan, signs: Signs, sets: _Sets) -> _Replicates:
-    split, together = _split_sets(data, sets.num_sets)
-    return jax.lax.map(
-        lambda each: _replicates(each[0], plan, each[1], reruns=sets.reruns), (split, signs), batch_size=together
-    )
+    return _map_sets(lambda *each: _replicates(plan, sets.reruns, *each), data, sets.num_sets, signs)
 
 
 def _chain_values(given: Given, plan: Plan) -> Float[np.ndarray, " chains"]:
     """V of every chain by itself."""
-    sets = _Sets(given.draws.num_chains, False)
+    sets = _Sets(given.draws.num_chains, reruns=False)
     return np.asarray(run(_values_of_sets, given, plan, sets, result="gathered"), np.float64)
 
 
 def _values_of_sets(data: Data, plan: Plan, sets: _Sets) -> Float[Array, " sets"]:
-    split, together = _split_sets(data, sets.num_sets)
-    return jax.lax.map(
-        lambda each: plan.pair_sums(plan.prepare(each), diagonal=False).total, split, batch_size=together
-    )
+    return _map_sets(lambda each: plan.pair_sums(plan.prepare(each), diagonal=False).total, data, sets.num_sets)
 
 
-def _replicates(data: Data, plan: Plan, signs: Signs, *, reruns: bool) -> _Replicates:
+def _replicates(plan: Plan, reruns: bool, data: Data, signs: Signs) -> _Replicates:
     (under_null,), seen = bootstrap(data, plan, signs, Wanted())
     if not reruns:
         return _Replicates(under_null, None, seen)
@@ -319,19 +301,18 @@ def _outcome(
 ) -> Outcome:
     """From replicates to numbers; what would be a warning or an error in a test is a remark here."""
     under_null, of_reruns, seen = found
-    nothing = Outcome.nothing(settings.num_replicates)
+    nothing, time = Outcome.nothing(settings.num_replicates), scheme.autocorrelation_time
     values = under_null if of_reruns is None else jnp.concatenate([under_null, of_reruns])
     try:
         check_values(values, discrepancy, given, "The discrepancy")
     except (ValueError, FloatingPointError) as error:
         return nothing._replace(remarks=(str(error),))
-    time = scheme.autocorrelation_time
     return Outcome(
-        float(under_null[0]),
-        float(pvalues.p_values(under_null[None])[0, 0]),
-        np.nan if time is None else time,
-        nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64),
-        tuple(doubt.message for doubt in doubts_of(seen, scheme, given, plan, settings)),
+        v=float(under_null[0]),
+        p_value=float(pvalues.p_values(under_null[None])[0, 0]),
+        autocorrelation_time=np.nan if time is None else time,
+        replicates=nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64),
+        remarks=tuple(doubt.message for doubt in doubts_of(seen, scheme, given, plan, settings)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def html_table(columns: Columns) -> str:
     return f"<table><thead>{line(list(columns), 'th')}</thead><tbody>{body}</tbody></table>"
 
 
-def number(value: float) -> str:
+def number(value: SupportsFloat) -> str:
     """A number as people write it."""
     return f"{float(value):.3g}"
 

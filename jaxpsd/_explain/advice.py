@@ -37,23 +37,15 @@ class Facts(NamedTuple):
     burn_in: int | None
     detectable: DetectableErrors
 
-    @property
-    def disagrees(self) -> bool:
-        return bool(self.r_hat.max() > _AGREEMENT)
-
-    @property
-    def least_linear(self) -> float:
-        return float(np.min(self.table.linearity))
-
-    @property
-    def too_few(self) -> bool:
-        return self.effective < _FEWEST or float(self.test.p_value_floor) > self.test.alpha
+    disagrees = property(lambda self: self.r_hat.max() > _AGREEMENT)
+    least_linear = property(lambda self: np.min(self.table.linearity))
+    too_few = property(lambda self: self.effective < _FEWEST or self.test.p_value_floor > self.test.alpha)
 
 
 def verdict(facts: Facts) -> str:
     """One sentence."""
-    p = f"p = {number(float(facts.test.p_value))}"
-    if bool(facts.test.reject):
+    p = f"p = {number(facts.test.p_value)}"
+    if facts.test.reject:
         if facts.findings:
             return f"These draws are not from the target ({p}): {facts.findings[0].text}."
         return (
@@ -63,11 +55,8 @@ def verdict(facts: Facts) -> str:
     if facts.too_few:
         return f"Too few effective draws (about {facts.effective:.0f}) to say whether they are from the target ({p})."
     if facts.disagrees:
-        worst = facts.names[int(facts.r_hat.argmax())]
-        return (
-            f"No moment is clearly wrong ({p}), but chains or their halves disagree about {worst} (R-hat "
-            f"{facts.r_hat.max():.2f})."
-        )
+        about = f"{facts.names[facts.r_hat.argmax()]} (R-hat {facts.r_hat.max():.2f})"
+        return f"No moment is clearly wrong ({p}), but chains or their halves disagree about {about}."
     return f"Nothing wrong was found ({p}). {_would_have_shown(facts.detectable)}"
 
 
@@ -87,7 +76,7 @@ def caveats(facts: Facts) -> tuple[str, ...]:
             f"The target is far from Gaussian: only {facts.least_linear:.0%} of the score of {worst} is linear in the "
             "draws. The test holds, but errors of moments are rough, and some errors may not show."
         )
-    if bool(facts.test.reject):
+    if facts.test.reject:
         found.append(f"{_would_have_shown(facts.detectable)} Smaller errors may be there too.")
     return (*found, _BLIND)
 
@@ -104,10 +93,10 @@ def advice(facts: Facts) -> tuple[str, ...]:
         steps.append("Run chains longer, from starts far apart, until they agree.")
     if facts.too_few:
         steps.append(f"Draw at least {max(2, np.ceil(100 / max(facts.effective, 1))):.0f} times as many draws.")
-    elif not bool(facts.test.reject) and facts.detectable.mean > 0.1:
+    elif not facts.test.reject and facts.detectable.mean > 0.1:
         times = (facts.detectable.mean / 0.1) ** 2
         steps.append(f"To see a mean off by 0.1 standard deviations takes about {times:.1f} times as many draws.")
-    if bool(facts.test.reject):
+    if facts.test.reject:
         steps.append(_remedy(facts))
     if facts.times.min() > 10 and facts.draws.num_draws > 10_000:
         steps.append(f"Keeping every {facts.times.min() / 2:.0f}th draw would lose little.")
@@ -117,13 +106,14 @@ def advice(facts: Facts) -> tuple[str, ...]:
 
 
 def _remedy(facts: Facts) -> str:
-    trust = "" if float(facts.table.errors.explained) < TRUSTED else (
-        " `corrected_expectation` estimates expectations under the target from these draws meanwhile."
-    )  # fmt: skip
     # The worst comes first.
-    scales = [finding for finding in facts.findings if finding.quantity == "standard deviation"]
-    if scales and scales[0].error < 0:
-        return f"Draws are too narrow: a richer approximation, or chains that move farther.{trust}"
-    if scales:
-        return f"Draws are too wide: a smaller step size, larger mini-batches, or an accept step.{trust}"
-    return f"Use a sampler without bias, or less of it, such as a smaller step size.{trust}"
+    scales = [finding.error for finding in facts.findings if finding.quantity == "standard deviation"]
+    if not scales:
+        remedy = "Use a sampler without bias, or less of it, such as a smaller step size."
+    elif scales[0] < 0:
+        remedy = "Draws are too narrow: a richer approximation, or chains that move farther."
+    else:
+        remedy = "Draws are too wide: a smaller step size, larger mini-batches, or an accept step."
+    if facts.table.errors.explained >= TRUSTED:
+        remedy += " `corrected_expectation` estimates expectations under the target from these draws meanwhile."
+    return remedy

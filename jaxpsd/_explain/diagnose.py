@@ -1,6 +1,6 @@
 """Everything at a glance: a report on a set of draws."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -26,6 +26,8 @@ from jaxpsd._gof.dependence import measure_dependence, times_by_chain
 from jaxpsd._gof.settings import Settings, check_several
 from jaxpsd._stein.coordinates import Rule, fit, fit_to_target
 from jaxpsd._stein.monomials import num_monomials
+
+Chains = Float[np.ndarray, "chains draws dim"]
 
 # An error of a moment stands out where it is more than so many times what chance makes of it.
 _STANDS_OUT = 3.5
@@ -94,22 +96,17 @@ def diagnose(
     plan = replace(psd, transform=standardized)._test_plan(draws, given.weights, num_replicates)
     dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
     test_key, table_key = jax.random.split(rng_key)
-    test = run_adaptive_test(
-        test_key, given, settings, transform=fit_to_target(given, standardized), dependence=dependence
-    )
-    table, discrepancy = make_table(
-        table_key, psd, given, settings, names, standardized=standardized, dependence=dependence
-    )
+    transform = fit_to_target(given, standardized)
+    test = run_adaptive_test(test_key, given, settings, transform=transform, dependence=dependence)
+    table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence)
     times = times_by_chain(given, plan)
     effective = draws.num_draws / draws.num_chains / times
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
-    r_hat = _rank_normalized_r_hat(x)
-    total = float(effective.sum())
+    r_hat, total = _rank_normalized_r_hat(x), float(effective.sum())
     detectable = _detectable(total, num_monomials(draws.dim, order, interactions=interactions), alpha)
     findings = _findings(table, total)
-    facts = Facts(
-        draws, names, test, table, findings, times, total, r_hat, _burn_in(x, times), detectable,
-    )  # fmt: skip
+    burn_in = _burn_in(x, times)
+    facts = Facts(draws, names, test, table, findings, times, total, r_hat, burn_in, detectable)
     return Report(
         verdict=verdict(facts),
         test=test,
@@ -142,7 +139,7 @@ def _features(draws: Draws, num_replicates: int, *, weighted: bool) -> tuple[int
 # --- what is looked at beside tests and moments -----------------------------------------------------------
 
 
-def _rank_normalized_r_hat(x: Float[np.ndarray, "chains draws dim"]) -> Float[np.ndarray, " dim"]:
+def _rank_normalized_r_hat(x: Chains) -> Float[np.ndarray, " dim"]:
     """The larger of split R-hat of the ranks, and of the ranks of distances from the median (Vehtari et al., 2021).
 
     Ranks are taken to be those of normal variables, so that heavy tails do no harm; and distances show where chains
@@ -150,23 +147,18 @@ def _rank_normalized_r_hat(x: Float[np.ndarray, "chains draws dim"]) -> Float[np
     """
     if x.shape[1] < 4:
         return np.ones(x.shape[2])
-    folded = np.abs(x - np.median(x, axis=(0, 1)))
-    return np.maximum(*(_split_r_hat(_normal_scores(values)) for values in (x, folded)))
-
-
-def _normal_scores(x: Float[np.ndarray, "chains draws dim"]) -> Float[np.ndarray, "chains draws dim"]:
-    """What normal variables of the same ranks would be; equal values share a rank."""
+    # Slow to import, and needed by nothing else.
     from scipy.special import ndtri
+    from scipy.stats import rankdata
 
-    def ranks(values: np.ndarray) -> np.ndarray:
-        _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-        return (np.cumsum(counts) - (counts - 1) / 2)[place]
+    def r_hat(values: Chains) -> Float[np.ndarray, " dim"]:
+        ranks = rankdata(values.reshape(-1, x.shape[2]), axis=0).reshape(x.shape)
+        return _split_r_hat(ndtri((ranks - 3 / 8) / (x.shape[0] * x.shape[1] + 1 / 4)))
 
-    ranked = np.stack([ranks(column) for column in x.reshape(-1, x.shape[2]).T], axis=-1).reshape(x.shape)
-    return ndtri((ranked - 3 / 8) / (x.shape[0] * x.shape[1] + 1 / 4))
+    return np.maximum(r_hat(x), r_hat(np.abs(x - np.median(x, axis=(0, 1)))))
 
 
-def _split_r_hat(x: Float[np.ndarray, "chains draws dim"]) -> Float[np.ndarray, " dim"]:
+def _split_r_hat(x: Chains) -> Float[np.ndarray, " dim"]:
     """Variance of all draws over that within halves of chains, as a ratio of standard deviations (Gelman et al.)."""
     half = x.shape[1] // 2
     halves = np.concatenate([x[:, :half], x[:, -half:]])
@@ -177,14 +169,13 @@ def _split_r_hat(x: Float[np.ndarray, "chains draws dim"]) -> Float[np.ndarray, 
     return np.sqrt((half - 1) / half + ratio)
 
 
-def _burn_in(x: Float[np.ndarray, "chains draws dim"], times: Float[np.ndarray, " chains"]) -> int | None:
+def _burn_in(x: Chains, times: Float[np.ndarray, " chains"]) -> int | None:
     """The coordinate whose first tenth is farthest from the rest, if it is too far."""
     start = x.shape[1] // 10
     if start < 10:
         return None
     first, rest = x[:, :start], x[:, start:]
-    sd = rest.std(axis=(0, 1))
-    error = sd * np.sqrt(times.max() / (first.shape[0] * start))
+    error = rest.std(axis=(0, 1)) * np.sqrt(times.max() / (first.shape[0] * start))
     off = np.abs(first.mean(axis=(0, 1)) - rest.mean(axis=(0, 1))) / np.where(error > 0, error, np.inf)
     return int(off.argmax()) if off.max() > _BURN_IN else None
 
@@ -199,50 +190,34 @@ def _detectable(effective: float, num_features: int, alpha: float) -> Detectable
 
 def _findings(table: MomentTable, effective: float, most: int = 5) -> tuple[Finding, ...]:
     """Errors of means, standard deviations and correlations that chance does not explain, the largest first."""
-    errors, names = table.errors, table.names
+    errors: Any = jax.tree.map(lambda values: np.asarray(values, np.float64), table.errors)
+    names, found = table.names, []
 
-    def score(off: np.ndarray, by_chance: float, error: Any) -> np.ndarray:
-        """In units of what chance and the uncertainty of the correction make of it; zero where it is not known."""
-        scores = np.abs(off) / np.hypot(by_chance, np.asarray(error, np.float64))
-        return np.where(np.isfinite(scores), scores, 0)
+    def look_at(quantity: str, off: np.ndarray, by_chance: float, se: np.ndarray, say: Callable[..., tuple]) -> None:
+        """Measure errors in units of what chance and the uncertainty of the correction make of them."""
+        scores = np.abs(off) / np.hypot(by_chance, se)
+        for at in zip(*np.nonzero((scores > _STANDS_OUT) & (scores < np.inf)), strict=True):
+            text, error = say(*at)
+            found.append(Finding(text, float(scores[at]), quantity, float(error)))
 
-    off = np.asarray(errors.mean_off, np.float64)
-    by_size = score(off, effective**-0.5, errors.mean_off_se)
-    found = [
-        Finding(
-            f"the mean of {name} is {abs(off[k]):.2f} standard deviations too {'high' if off[k] > 0 else 'low'}",
-            float(by_size[k]),
-            "mean",
-            float(off[k]),
-        )
-        for k, name in enumerate(names)
-    ]
-    if errors.sd_ratio is not None:
-        ratio = np.asarray(errors.sd_ratio, np.float64)
-        by_size = score(np.log(ratio), (2 * effective) ** -0.5, np.asarray(errors.sd_ratio_se) / ratio)
-        found += [
-            Finding(
-                f"the standard deviation of {name} is {ratio[k]:.2f} times the target's",
-                float(by_size[k]),
-                "standard deviation",
-                float(ratio[k] - 1),
-            )
-            for k, name in enumerate(names)
-        ]
-    if errors.correlation is not None and errors.true_correlation is not None:
-        drawn, right = (
-            np.clip(np.asarray(matrix, np.float64), -0.999, 0.999)
-            for matrix in (errors.correlation, errors.true_correlation)
-        )
+    def say_mean(k: int) -> tuple[str, float]:
+        off = errors.mean_off[k]
+        return f"the mean of {names[k]} is {abs(off):.2f} standard deviations too {'high' if off > 0 else 'low'}", off
+
+    def say_scale(k: int) -> tuple[str, float]:
+        return f"the standard deviation of {names[k]} is {ratio[k]:.2f} times the target's", ratio[k] - 1
+
+    def say_correlation(i: int, j: int) -> tuple[str, float]:
+        values = f"{drawn[i, j]:.2f} and should be {right[i, j]:.2f}"
+        return f"the correlation of {names[i]} and {names[j]} is {values}", drawn[i, j] - right[i, j]
+
+    look_at("mean", errors.mean_off, effective**-0.5, errors.mean_off_se, say_mean)
+    if (ratio := errors.sd_ratio) is not None:
+        se = errors.sd_ratio_se / ratio
+        look_at("standard deviation", np.log(ratio), (2 * effective) ** -0.5, se, say_scale)
+    if errors.correlation is not None:
+        drawn, right = (np.clip(each, -0.999, 0.999) for each in (errors.correlation, errors.true_correlation))
         # Fisher's transform, whose variance does not depend on the correlation.
         off = np.triu(np.arctanh(drawn) - np.arctanh(right), 1)
-        by_size = score(off, effective**-0.5, np.asarray(errors.correlation_se) / (1 - right**2))
-        for flat in np.argsort(-by_size, axis=None)[:most]:
-            i, j = np.unravel_index(flat, off.shape)
-            if i < j:
-                text = (
-                    f"the correlation of {names[i]} and {names[j]} is {drawn[i, j]:.2f} and should be {right[i, j]:.2f}"
-                )
-                found.append(Finding(text, float(by_size[i, j]), "correlation", float(drawn[i, j] - right[i, j])))
-    found = [finding for finding in found if finding.score > _STANDS_OUT]
+        look_at("correlation", off, effective**-0.5, errors.correlation_se / (1 - right**2), say_correlation)
     return tuple(sorted(found, key=lambda finding: -finding.score)[:most])

@@ -66,6 +66,8 @@ class ImpliedErrors(NamedTuple):
     correlation_error = property(lambda self: self.correlation_se)
 
 
+_Pairs = tuple[np.ndarray, np.ndarray]
+
 # A target that is narrower than draws by a factor of a thousand cannot be told from one that has no variance.
 _SMALLEST_VARIANCE = 1e-6
 
@@ -96,10 +98,6 @@ def _errors_of(regression: Regression, dim: int, order: int, interactions: bool,
     moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(regression.influence)
     off_error, scale_error, correlation_error = (jnp.sqrt(variance_of_mean(part, num_chains)) for part in moved)
 
-    def symmetric(entries: Float[Array, " above"]) -> Float[Array, "dim dim"]:
-        half = jnp.zeros((dim, dim), entries.dtype).at[above].set(entries)
-        return half + jnp.triu(half, 1).T
-
     sees_scales, sees_correlations = order > 1, order > 1 and interactions
     explained = regression.explained if sees_scales else regression.explained[:dim]
     return ImpliedErrors(
@@ -108,8 +106,8 @@ def _errors_of(regression: Regression, dim: int, order: int, interactions: bool,
         sd_ratio=scale if sees_scales else None,
         sd_ratio_se=scale_error if sees_scales else None,
         correlation=sample_correlation if sees_correlations else None,
-        true_correlation=symmetric(correlation) if sees_correlations else None,
-        correlation_se=symmetric(correlation_error) if sees_correlations else None,
+        true_correlation=_symmetric(correlation, dim, above) if sees_correlations else None,
+        correlation_se=_symmetric(correlation_error, dim, above) if sees_correlations else None,
         explained=explained.min(),
     )
 
@@ -128,19 +126,21 @@ class _Moments(Functions):
         return jnp.concatenate([y, y[:, first] * y[:, second]], axis=1)
 
 
-def _pairs(dim: int, *, interactions: bool) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(dim: int, *, interactions: bool) -> _Pairs:
     """Coordinates whose products are the second moments."""
     return np.triu_indices(dim) if interactions else (np.arange(dim), np.arange(dim))
 
 
-def _summary(
-    moments: Float[Array, " moments"], dim: int, pairs: tuple[np.ndarray, np.ndarray]
-) -> tuple[Float[Array, " dim"], Float[Array, " dim"], Float[Array, "dim dim"]]:
+def _symmetric(entries: Float[Array, " entries"], dim: int, pairs: _Pairs) -> Float[Array, "dim dim"]:
+    """A matrix from its entries on and above the diagonal."""
+    half = jnp.zeros((dim, dim), entries.dtype).at[pairs].set(entries)
+    return half + jnp.triu(half, 1).T
+
+
+def _summary(moments: Float[Array, " moments"], dim: int, pairs: _Pairs) -> tuple[Array, Array, Array]:
     """Means, standard deviations and correlations, from moments about the origin."""
     mean = moments[:dim]
-    products = jnp.zeros((dim, dim), moments.dtype).at[pairs].set(moments[dim:])
-    products = products + products.T - jnp.diag(jnp.diag(products))
-    covariance = products - jnp.outer(mean, mean)
+    covariance = _symmetric(moments[dim:], dim, pairs) - jnp.outer(mean, mean)
     variance = jnp.diag(covariance)
     # A variance that the regression makes negative is one that it cannot tell. Moments are of standardised draws.
     known = variance > _SMALLEST_VARIANCE

@@ -119,23 +119,16 @@ def corrected_expectation(
             f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
             "large to be squared. Use other units, or float64."
         )
-    warn_of((*given.doubts, *_find_unexplained(fit.explained, fit.num_features, order)))
-    unravel = structure.unravel
-    return CorrectedExpectation(
-        unravel(fit.value), unravel(fit.standard_error), unravel(fit.mean), unravel(fit.explained), fit.ridge,
-        fit.num_features,
-    )  # fmt: skip
-
-
-def _find_unexplained(explained: Float[Array, " functions"], num_features: int, order: int) -> tuple[Doubt, ...]:
-    """Doubt the expectation of a function of which the features explain little."""
-    if not is_concrete(explained) or (least := float(explained.min())) >= _ENOUGH:
-        return ()
-    message = (
-        f"The {num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
-        "variance: its corrected expectation is not to be trusted. A higher order may explain more."
-    )
-    return (Doubt(CorrectionWarning, message),)
+    doubts = given.doubts
+    if is_concrete(fit.explained) and (least := float(fit.explained.min())) < _ENOUGH:
+        message = (
+            f"The {fit.num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
+            "variance: its corrected expectation is not to be trusted. A higher order may explain more."
+        )
+        doubts = (*doubts, Doubt(CorrectionWarning, message))
+    warn_of(doubts)
+    fields = (structure.unravel(each) for each in (fit.value, fit.standard_error, fit.mean, fit.explained))
+    return CorrectedExpectation(*fields, ridge=fit.ridge, num_features=fit.num_features)
 
 
 @register_dataclass

@@ -9,7 +9,7 @@ from the regression on Stein features.
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -109,62 +109,59 @@ class MomentTable:
     def __repr__(self) -> str:
         if not is_concrete(self.mean) or not isinstance(self.mean, jax.Array | np.ndarray) or self.mean.ndim != 1:
             return f"MomentTable({len(self.labels)} monomials, {self.method})"
-        more = len(self.labels) - _ROWS
-        parts = [text_table(self._columns())]
-        parts += [f"… and {more} more monomials"] if more > 0 else []
-        parts += ["", text_table(self.coordinate_table()), "", *self._remarks()]
-        return "\n".join(parts)
+        more = [f"… and {len(self.labels) - _ROWS} more monomials"] if len(self.labels) > _ROWS else []
+        tables = [text_table(self._columns()), *more, "", text_table(self.coordinate_table())]
+        return "\n".join([*tables, "", *self._remarks()])
 
     def _repr_html_(self) -> str:
         remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
         return html_table(self._columns()) + html_table(self.coordinate_table()) + remarks
 
     def _columns(self) -> dict[str, list[str]]:
-        rows = range(min(_ROWS, len(self.labels)))
-        column = lambda values: [number(values[k]) for k in rows]  # noqa: E731
+        numbers = (self.mean, self.standard_error, self.p_value, self.adjusted_p_value)
+        mean, error, p, adjusted = ([number(value) for value in np.asarray(values)[:_ROWS]] for values in numbers)
         return {
-            "monomial": [self.labels[k] for k in rows],
-            "mean feature": column(self.mean),
-            "standard error": column(self.standard_error),
-            "score": [f"{float(self.score[k]):.1f}" for k in rows],
-            "p": column(self.p_value),
-            "adjusted p": column(self.adjusted_p_value),
+            "monomial": list(self.labels[:_ROWS]),
+            "mean feature": mean,
+            "standard error": error,
+            "score": [f"{score:.1f}" for score in np.asarray(self.score)[:_ROWS]],
+            "p": p,
+            "adjusted p": adjusted,
         }
 
     def coordinate_table(self) -> dict[str, list[str]]:
         """Errors of the coordinates that are worst off: titles, and the cells below each."""
-        errors = self.errors
-        badness = np.abs(errors.mean_off)
+        errors: Any = jax.tree.map(np.asarray, self.errors)
+        shown, badness = {"mean off by (sd)": (errors.mean_off, errors.mean_off_se)}, np.abs(errors.mean_off)
         if errors.sd_ratio is not None:
-            badness = np.fmax(badness, np.abs(np.log(np.asarray(errors.sd_ratio))))
+            shown["sd / true sd"] = errors.sd_ratio, errors.sd_ratio_se
+            badness = np.fmax(badness, np.abs(np.log(errors.sd_ratio)))
         rows = np.argsort(-badness, kind="stable")[:_ROWS]
-        both = lambda value, error: [  # noqa: E731
-            "unknown" if np.isnan(value[k]) else f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows
-        ]
-        columns = {
+        return {
             "coordinate": [self.names[k] for k in rows],
-            "mean off by (sd)": both(np.asarray(errors.mean_off), np.asarray(errors.mean_off_se)),
+            **{
+                title: ["unknown" if np.isnan(value[k]) else f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows]
+                for title, (value, error) in shown.items()
+            },
+            "linear score": [f"{float(self.linearity[k]):.0%}" for k in rows],
         }
-        if errors.sd_ratio is not None and errors.sd_ratio_se is not None:
-            columns["sd / true sd"] = both(np.asarray(errors.sd_ratio), np.asarray(errors.sd_ratio_se))
-        return columns | {"linear score": [f"{float(self.linearity[k]):.0%}" for k in rows]}
 
     def _remarks(self) -> list[str]:
         time = "" if self.autocorrelation_time is None else f", autocorrelation time {self.autocorrelation_time:.3g}"
         remarks = [f"{len(self.labels)} monomials, transform {self.transform_rule}; {self.method}{time}."]
-        errors = self.errors
-        if errors.correlation is not None and errors.true_correlation is not None:
-            off = np.abs(np.triu(np.asarray(errors.correlation - errors.true_correlation), 1))
-            if off.size > 1 and not np.isnan(off).all():
-                i, j = np.unravel_index(np.nanargmax(off), off.shape)
-                found, right = (float(matrix[i, j]) for matrix in (errors.correlation, errors.true_correlation))
-                pair = f"{self.names[i]} and {self.names[j]}"
-                remarks.append(f"Worst correlation: {pair}, {found:.2f} in the draws, {right:.2f} by the target.")
-        if float(errors.explained) < TRUSTED or float(np.min(self.linearity)) < TRUSTED:
-            worst = self.names[int(np.argmin(self.linearity))]
+        found, right = self.errors.correlation, self.errors.true_correlation
+        if found is not None and right is not None and len(found) > 1:
+            # Those below the diagonal, and what is unknown, count as right.
+            off = np.nan_to_num(np.abs(np.triu(np.asarray(found - right), 1)))
+            i, j = np.unravel_index(off.argmax(), off.shape)
+            values = f"{found[i, j]:.2f} in the draws, {right[i, j]:.2f} by the target"
+            remarks.append(f"Worst correlation: {self.names[i]} and {self.names[j]}, {values}.")
+        linear, explained = np.asarray(self.linearity), float(self.errors.explained)
+        if explained < TRUSTED or linear.min() < TRUSTED:
+            worst = self.names[linear.argmin()]
             remarks.append(
-                f"The target is far from Gaussian (only {float(np.min(self.linearity)):.0%} of the score of {worst} is "
-                f"linear; features explain {float(errors.explained):.0%} of a moment): errors of moments are rough."
+                f"The target is far from Gaussian (only {linear.min():.0%} of the score of {worst} is linear; features "
+                f"explain {explained:.0%} of a moment): errors of moments are rough."
             )
         return remarks
 
@@ -238,7 +235,6 @@ def make_table(
     given: Given,
     settings: Settings,
     names: tuple[str, ...],
-    *,
     standardized: Affine | None = None,
     dependence: Dependence | None = None,
 ) -> tuple[MomentTable, GofResult]:
@@ -249,8 +245,7 @@ def make_table(
     draws, weights, transform = given.draws, given.weights, psd.transform
     if standardized is None:
         standardized = fit(Rule.STANDARDIZE, draws, weights)
-    is_standardized = transform is Rule.STANDARDIZE
-    affine = standardized if is_standardized else resolve(check_transform(transform), draws, weights)
+    affine = standardized if transform is Rule.STANDARDIZE else resolve(check_transform(transform), draws, weights)
     psd = replace(psd, transform=affine)
     plan = psd._test_plan(draws, weights, settings.num_replicates)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
@@ -262,12 +257,11 @@ def make_table(
     effective = effective_draws(scheme, draws) if settings.method == "auto" else None
     errors = implied_errors(psd, given, standardized, effective)
     exponents = psd.exponents(draws.dim)
-    if is_concrete(evidence.score):
-        evidence = jax.tree.map(np.asarray, evidence)
-        first = np.argsort(-np.abs(evidence.score), kind="stable")
-        evidence, exponents = _Evidence(*(field[first] for field in evidence)), exponents[first]
+    if is_concrete(evidence):
+        order = np.argsort(-np.abs(evidence["score"]), kind="stable")
+        evidence, exponents = jax.tree.map(lambda values: np.asarray(values)[order], (evidence, exponents))
     table = MomentTable(
-        **evidence._asdict(),
+        **evidence,
         errors=errors,
         linearity=linearity,
         autocorrelation_time=scheme.autocorrelation_time,
@@ -297,35 +291,28 @@ def check_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
 def _label(exponents: Int[np.ndarray, " dim"], names: Sequence[str]) -> str:
     """A monomial as people write it: mu·tau²."""
     superscript = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-    factors = (
-        names[k] + ("" if power == 1 else str(power).translate(superscript))
-        for k, power in enumerate(exponents)
-        if power
-    )
-    return "·".join(factors)
+    powers = ("" if power == 1 else str(power).translate(superscript) for power in exponents)
+    return "·".join(name + power for name, power, e in zip(names, powers, exponents, strict=True) if e)
 
 
 # --- evidence ---------------------------------------------------------------------------------------------
 
 
-class _Evidence(NamedTuple):
-    mean: Float[Array, " monomials"]
-    standard_error: Float[Array, " monomials"]
-    score: Float[Array, " monomials"]
-    p_value: Float[Array, " monomials"]
-    adjusted_p_value: Float[Array, " monomials"]
-
-
 @jax.jit
-def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[_Evidence, Float[Array, "1 columns"]]:
-    """From mean features and their replicates, a column each; and the squared norm of each column."""
+def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[dict[str, Array], Float[Array, "1 columns"]]:
+    """Fields of a table, from mean features and their replicates, a column each; and the squared norm of each."""
     error = jnp.sqrt((columns[:, 1:] ** 2).mean(axis=1))
     # A feature that is zero for every draw is no evidence.
     score = jnp.where(error > 0, 1 / jnp.where(error > 0, error, 1), 0)[:, None] * columns
     extremeness = jnp.abs(score)
     observed = pvalues.least_tie(extremeness[:, :1])
-    adjusted = pvalues.step_down(-jnp.concatenate([observed, extremeness[:, 1:]], axis=1))
-    evidence = _Evidence(columns[:, 0], error, score[:, 0], pvalues.p_values(extremeness)[:, 0], adjusted)
+    evidence = {
+        "mean": columns[:, 0],
+        "standard_error": error,
+        "score": score[:, 0],
+        "p_value": pvalues.p_values(extremeness)[:, 0],
+        "adjusted_p_value": pvalues.step_down(-jnp.concatenate([observed, extremeness[:, 1:]], axis=1)),
+    }
     return evidence, (columns**2).sum(axis=0)[None]
 
 

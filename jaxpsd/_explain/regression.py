@@ -47,20 +47,9 @@ _LARGEST_LEVERAGE = 0.95
 
 
 class Regression(NamedTuple):
-    """Functions f_1 … f_K regressed on Stein features.
+    """Functions regressed on Stein features: estimates of E_P[f], means over the draws, shares of variance explained.
 
-    value
-        Estimates of E_P[f].
-    mean
-        Means over the draws.
-    explained
-        Shares of the variance that the features explain.
-    influence
-        How much each draw, or a stretch of successive ones, moves each estimate: its mean over draws is the error.
-    ridge
-        λ.
-    num_features
-        How many features there are.
+    `influence` is how much each draw, or a stretch of successive ones, moves an estimate: its mean is the error.
     """
 
     value: Float[Array, " functions"]
@@ -125,22 +114,17 @@ def regress(functions: Functions, psd: PSD, given: Given, effective: float | Non
     problem = _Problem(plan, functions, jnp.asarray(effective, draws.dtype), draws.num_chains, stretch)
     fit = run(_from_features if from_features else _from_gram, given, problem, result="gathered")
     if is_concrete(fit) and not all(np.isfinite(leaf).all() for leaf in fit):
-        given.raise_for_value(
-            "The corrected expectation",
-            "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64.",
-        )
+        remedy = "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64."
+        given.raise_for_value("The corrected expectation", remedy)
     return Regression(*fit, num_features=count, num_chains=draws.num_chains)
 
 
 @register_dataclass
 @dataclass(frozen=True)
 class _Problem:
-    """What a compiled regression is given.
+    """What a compiled regression is given; draws are worth `effective` independent ones.
 
-    effective
-        How many independent draws these are worth.
-    stretch
-        Over how many successive draws influences are averaged.
+    Influences are averaged over stretches of `stretch` successive draws.
     """
 
     plan: Plan
@@ -181,7 +165,6 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
         products, f_mean, f_squares = products / n, f_mean / n, f_squares / n
     count = products.shape[0] - 1
     centre = products[0, :count]
-    mean = tau_offset[0] + centre
     covariance = products[1:, :count] - jnp.outer(centre, centre)
     with_f = products[1:, count:] - jnp.outer(centre, f_mean)
     variance = jnp.maximum(f_squares - f_mean**2, 0)
@@ -195,7 +178,9 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     ridge = _ridge(eigenvalues, projected, variance, problem.effective)
     shrunk = directions / (eigenvalues + ridge)[None]
     slope = inverse[:, None] * einsum("ij,jk->ik", shrunk, projected)
+    freedom = 1 + (eigenvalues / (eigenvalues + ridge)).sum()
     # (C + λ)⁻¹ τ̄, what turns features into weights.
+    mean = tau_offset[0] + centre
     tilt = inverse * einsum("ij,kj,k->i", shrunk, directions, mean * inverse)
 
     def residuals(stretches: PyTree) -> tuple[Block, Block]:
@@ -204,7 +189,7 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
         centred = tau - centre[None]
         e = f - f_mean[None] - einsum("nj,jk->nk", centred, slope)
         projected = einsum("nj,ji->ni", centred * inverse[None], directions) / jnp.sqrt(eigenvalues + ridge)[None]
-        e = e * _left_out((projected**2).sum(axis=1), eigenvalues, ridge, n, problem.effective)[:, None]
+        e = e * _left_out((projected**2).sum(axis=1), freedom, n, problem.effective)[:, None]
         g = block[1] * (1 - einsum("nj,j->n", centred, tilt))
         both = g[:, None] * e, block[1][:, None] * e**2
         return jax.tree.map(lambda values: values.reshape(-1, problem.stretch, values.shape[1]).mean(axis=1), both)
@@ -245,8 +230,9 @@ def _from_gram(data: Data, problem: _Problem) -> _Fit:
     shrunk = directions / (eigenvalues + ridge)[None]
     solved = einsum("ni,ik->nk", shrunk, coordinates)
     e = centred - einsum("nm,mk->nk", matrix, solved)
-    leverage = n * (directions**2 * (eigenvalues / (eigenvalues + ridge))[None]).sum(axis=1)
-    e = e * _left_out(leverage, eigenvalues, ridge, n, problem.effective)[:, None]
+    kept = eigenvalues / (eigenvalues + ridge)
+    leverage = n * (directions**2 * kept[None]).sum(axis=1)
+    e = e * _left_out(leverage, 1 + kept.sum(), n, problem.effective)[:, None]
     tilt = einsum("ni,mi,m->n", shrunk, directions, along_mean) / unit
     g = 1 - (tilt - tilt.mean())
     value = f_mean - einsum("n,nk->k", along_mean, solved) / (n * unit)
@@ -254,14 +240,11 @@ def _from_gram(data: Data, problem: _Problem) -> _Fit:
     return offset[0] + value, offset[0] + f_mean, jnp.where(variance > 0, explained, 1), g[:, None] * e, ridge
 
 
-def _left_out(
-    leverage: Float[Array, " draws"], eigenvalues: Float[Array, " features"], ridge: Scalar, n: int, effective: Scalar
-) -> Float[Array, " draws"]:
-    """What turns residuals into those of a fit to all other draws, given leverages times the number of draws.
+def _left_out(leverage: Float[Array, " draws"], freedom: Scalar, n: int, effective: Scalar) -> Float[Array, " draws"]:
+    """What turns residuals into those of a fit to all other draws; leverages are times the number of draws.
 
     Dependent draws are fitted more closely than their number suggests, all of them alike.
     """
-    freedom = 1 + (eigenvalues / (eigenvalues + ridge)).sum()
     closely = jnp.sqrt((1 - freedom / n) / jnp.maximum(1 - freedom / effective, 1 - _LARGEST_LEVERAGE))
     return jnp.maximum(closely, 1) / (1 - jnp.minimum((1 + leverage) / n, _LARGEST_LEVERAGE))
 

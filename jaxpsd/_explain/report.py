@@ -139,12 +139,11 @@ class Report:
             "r_hat": self.r_hat,
         }
         table = np.stack([np.asarray(values, np.float64) for values in metrics.values()])
-        variables, start = {}, 0
-        for name, shape in self.shapes.items():
-            size = prod(shape)
-            dims = ["metric", *(f"{name}_dim_{k}" for k in range(len(shape)))]
-            variables[name] = (dims, table[:, start : start + size].reshape(-1, *shape))
-            start += size
+        parts = np.split(table, np.cumsum([prod(shape) for shape in self.shapes.values()])[:-1], axis=1)
+        variables = {
+            name: (["metric", *(f"{name}_dim_{k}" for k in range(len(shape)))], part.reshape(-1, *shape))
+            for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+        }
         return xarray.Dataset(variables, {"metric": list(metrics)})
 
     def __repr__(self) -> str:
@@ -157,66 +156,54 @@ class Report:
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(self.verdict)}</b></p>"]
         for title, body in self._sections():
-            lines = () if isinstance(body, dict) else body
-            items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-            parts.append(f"<h4>{title}</h4>" + (html_table(body) if isinstance(body, dict) else f"<ul>{items}</ul>"))
+            is_table = isinstance(body, dict)
+            shown = html_table(body) if is_table else "".join(f"<li>{escape(line)}</li>" for line in body)
+            parts.append(f"<h4>{title}</h4>" + (shown if is_table else f"<ul>{shown}</ul>"))
         return "".join(parts)
 
     def _sections(self) -> list[tuple[str, Any]]:
         """Titles, each with a table or with lines."""
-        return [
-            (title, body)
-            for title, body in (
-                ("Tests", self._tests()),
-                ("Worst moments", [finding.text for finding in self.findings]),
-                ("Coordinates", self._coordinates()),
-                ("Chains", self._chains()),
-                ("To be aware of", self.caveats),
-                ("What to do next", self.advice),
-            )
-            if body
+        sections = [
+            ("Tests", self._tests()),
+            ("Worst moments", [finding.text for finding in self.findings]),
+            ("Coordinates", self._coordinates()),
+            ("Chains", self._chains()),
+            ("To be aware of", self.caveats),
+            ("What to do next", self.advice),
         ]
+        return [(title, body) for title, body in sections if body]
 
     def _tests(self) -> dict[str, list[str]]:
         test, psd = self.test, self.discrepancy
         parts = test.parts
         assert parts is not None  # An adaptive test has parts.
-        labels = [
-            "adaptive test",
-            *(f"  {label}" for label in parts.labels),
-            f"PSD{psd.labels[0].removeprefix('V')}, standardised",
-        ]
-        p_values = [float(test.p_value), *map(float, parts.p_value), float(psd.p_value)]
-        value, chance = np.sqrt(float(psd.statistic)), np.sqrt(float(psd.threshold))
         blank = [""] * (1 + len(parts.labels))
         return {
-            "test": labels,
-            "p": [number(p) for p in p_values],
-            "value": [*blank, number(value)],
-            f"by chance up to ({1 - psd.alpha:.0%})": [*blank, number(chance)],
+            "test": [
+                "adaptive test",
+                *(f"  {label}" for label in parts.labels),
+                f"PSD{psd.labels[0].removeprefix('V')}, standardised",
+            ],
+            "p": [number(p) for p in (test.p_value, *parts.p_value, psd.p_value)],
+            "value": [*blank, number(psd.statistic**0.5)],
+            f"by chance up to ({1 - psd.alpha:.0%})": [*blank, number(psd.threshold**0.5)],
         }
 
     def _coordinates(self) -> dict[str, list[str]]:
         columns = self.moments.coordinate_table()
-        position = {name: k for k, name in enumerate(self.moments.names)}
-        rows = [position[name] for name in columns["coordinate"]]
+        rows = map(self.moments.names.index, columns["coordinate"])
         return columns | {"R-hat": [f"{self.r_hat[k]:.2f}" for k in rows]}
 
     def _chains(self) -> dict[str, list[str]]:
-        """Each chain, or where there are many the quickest, the median and the slowest."""
-        order = np.argsort(self.autocorrelation_time, kind="stable")
-        some = np.arange(len(order)) if len(order) <= 8 else order[[0, len(order) // 2, -1]]
-        names = [str(k) for k in some]
-        columns = {
-            "chain": names,
-            "autocorrelation time": [number(self.autocorrelation_time[k]) for k in some],
-            "effective draws": [f"{self.effective_draws[k]:,.0f}" for k in some],
+        """Each chain, or where there are many the quickest, the median and the slowest; and all together."""
+        times, effective = self.autocorrelation_time, self.effective_draws
+        count, order = len(times), np.argsort(times, kind="stable")
+        some = range(count) if count <= 8 else order[[0, count // 2, -1]]
+        rows = [(str(k), times[k], effective[k]) for k in some]
+        if count > 1:
+            rows.append((f"all {count}", times.max(), effective.sum()))
+        return {
+            "chain": [name for name, _, _ in rows],
+            "autocorrelation time": [number(time) for _, time, _ in rows],
+            "effective draws": [f"{draws:,.0f}" for _, _, draws in rows],
         }
-        if len(order) > 1:
-            total = {
-                "chain": f"all {len(order)}",
-                "autocorrelation time": number(self.autocorrelation_time.max()),
-                "effective draws": f"{self.effective_draws.sum():,.0f}",
-            }
-            columns = {title: [*cells, total[title]] for title, cells in columns.items()}
-        return columns

@@ -106,14 +106,14 @@ def stream_over(
     _check_not_traced(state)
     if path is not None:
         work = {"content": _fingerprint(target, first, source.read_last()), **source.description}
-        if path.exists():
-            state, about = _load(path, state)
-            if about.get("source") != work:
-                raise ValueError(
-                    f"{path} has the progress of other work, {about.get('source')!s:.100}; this is {work!s:.100}. Pass "
-                    "another file as `checkpoint`, or remove that one."
-                )
-            num_done = about["batches"]
+    if path is not None and path.exists():
+        state, about = _load(path, state)
+        if about.get("source") != work:
+            raise ValueError(
+                f"{path} has the progress of other work, {about.get('source')!s:.100}; this is {work!s:.100}. Pass "
+                "another file as `checkpoint`, or remove that one."
+            )
+        num_done = about["batches"]
     reached = state, num_done
 
     def save() -> None:
@@ -143,7 +143,7 @@ def stream_over(
 
 def _fingerprint(target: Target | None, first: "_Batch", last: PyTree) -> str:
     """What tells one set of draws, and one target, from another: the ends of the draws, and a score."""
-    scores: PyTree = first.scores
+    scores = first.scores
     if scores is None:
         scores = score(cast(LogDensityFn, target), jax.tree.map(lambda leaf: leaf[:1], first.samples))
     digest = blake2b(digest_size=16)
@@ -239,13 +239,13 @@ def _load(path: Path, like: StreamState) -> tuple[StreamState, dict[str, Any]]:
     except Exception as error:
         # A damaged file can make its reader raise anything.
         raise ValueError(f"{path} is not the state of such a stream, or is damaged.") from error
-    for leaf, other in zip(found, map(_as_numpy, expected), strict=True):
-        if leaf.shape != other.shape or leaf.dtype != other.dtype:
+    leaves = []
+    for leaf, other in zip(found, expected, strict=True):
+        like_it = _as_numpy(other)
+        if leaf.shape != like_it.shape or leaf.dtype != like_it.dtype:
             raise ValueError(f"{path} is the state of another stream: its replicates, features or precision differ.")
-    leaves = [
-        jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(other)) if _is_key(other) else jnp.asarray(leaf)
-        for leaf, other in zip(found, expected, strict=True)
-    ]
+        impl = jax.random.key_impl(other) if _is_key(other) else None
+        leaves.append(jnp.asarray(leaf) if impl is None else jax.random.wrap_key_data(leaf, impl=impl))
     state = jax.tree.unflatten(structure, leaves)
     if not is_one_stream(like, state):
         raise ValueError(f"{path} is the state of another stream: its key, method or transform differ.")
@@ -267,16 +267,9 @@ class _Batch(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Where batches come from.
+    """Where batches come from: all of them but for the first few, and how many draws they have, where that is known.
 
-    batches
-        All of them but for the first few.
-    num_draws
-        In all of them, where that is known.
-    description
-        What tells one source from another, in JSON.
-    read_last
-        Reads the last draw, where it can be looked at.
+    The description, which goes to JSON, and the last draw, where it can be read, tell one source from another.
     """
 
     batches: Callable[[int], Iterable[_Batch]]
@@ -297,18 +290,18 @@ def _open_source(target: Target | None, source: PyTree, chunk_length: int | None
     shapes, axes = {leaf.shape[:leading] for leaf in leaves}, {len(leaf.shape) for leaf in leaves}
     given = f"{[leaf.shape for leaf in leaves]!s:.100}"
     if leading not in (1, 2) or len(shapes) > 1 or min(axes) < leading or (is_array and axes != {leading + 1}):
-        either = "(draws, …)" if chains is not None else "(draws, …) or (chains, draws, …)"
-        expected = "(chains, draws, …)" if chains else either
+        either = "(draws, …) or (chains, draws, …)"
+        expected = either if chains is None else "(chains, draws, …)" if chains else "(draws, …)"
         raise ValueError(f"`source` must be {expected}; got {given}. Pass a list of batches as `iter(batches)`.")
     (shape,) = shapes
     if 0 in shape:
         raise ValueError(f"`source` holds no draws: its leading axes are {shape}.")
     if not any(prod(leaf.shape[leading:]) for leaf in leaves):
         raise ValueError(f"`source` has positions without coordinates: shapes {given}.")
+    scores = None if callable(target) else target
     if not callable(target):
         wanted = "`target` must be a log-density function, or scores in the structure and shape of `source`"
         check_same_shapes(target, source, wanted)
-    scores = None if callable(target) else target
     num_chains, per_chain = shape if leading == 2 else (1, *shape)
     length = _chunk_length(leaves, leading, per_chain, chunk_length)
     places = list(itertools.product(range(num_chains), range(0, per_chain, length)))
@@ -351,19 +344,15 @@ def _open_iterable(target: Target | None, source: Iterable[PyTree]) -> _Source:
         remaining = itertools.chain(first, iterator)
         for number, batch in enumerate(itertools.islice(remaining, done, None), start=done):
             if target is None and not (isinstance(batch, tuple | list) and len(batch) == 2):
-                found = type(batch).__name__
-                raise TypeError(
-                    f"Without a target, batches must be pairs (samples, scores); number {number} is {found}."
-                )
+                found = f"number {number} is {type(batch).__name__}"
+                raise TypeError(f"Without a target, batches must be pairs (samples, scores); {found}.")
             samples, scores = batch if target is None else (batch, None)
             _check_not_traced(samples)
             samples = jax.tree.map(np.asarray, samples)
             lengths = {leaf.shape[:1] for leaf in jax.tree.leaves(samples)}
             if len(lengths) != 1 or lengths & {(), (0,)}:
-                raise ValueError(
-                    "Batches of `source` must be (draws, …), with at least one draw; number "
-                    f"{number} has shape {shapes_of(samples)!s:.100}."
-                )
+                found = f"number {number} has shape {shapes_of(samples)!s:.100}"
+                raise ValueError(f"Batches of `source` must be (draws, …), with at least one draw; {found}.")
             yield _Batch(samples, scores, number == 0)
 
     return _Source(batches, None, {"source": "an iterator"}, lambda: None)

@@ -133,10 +133,8 @@ def gof_tests(
             f"method={method!r} looks at the draws of each set; choose 'rademacher' for independent draws, or 'markov' "
             "with `flip_probability` or 'block' with `block_length` for dependent ones."
         )
-    options = {
-        "method": method, "num_replicates": num_replicates, "alpha": alpha, "orders": orders,
-        "flip_probability": flip_probability, "block_length": block_length,
-    }  # fmt: skip
+    options = {"method": method, "num_replicates": num_replicates, "alpha": alpha, "orders": orders}
+    options |= {"flip_probability": flip_probability, "block_length": block_length}
     result = _over_sets(_Task(chains, tuple(options.items())), discrepancy, rng_key, target, sets)
     if not isinstance(sets, list) or method in UNBIASED:
         return result
@@ -161,42 +159,30 @@ class _Task(NamedTuple):
         options = dict(self.test_options)
         return gof_test(key, discrepancy, target, samples, weights=weights, chains=self.chains, **options)
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether draws may have weights, such as zero."""
-        return dict(self.test_options).get("method") not in UNBIASED
-
-    @property
-    def num_replicates(self) -> int:
-        """For each set."""
-        return dict(self.test_options).get("num_replicates", 0)
-
 
 def _over_sets(
     task: _Task, discrepancy: Discrepancy, rng_key: PRNGKeyArray | None, target: Target, sets: PyTree
 ) -> Any:
-    compute = _over_list if isinstance(sets, list) else _over_stack
-    return compute(task, discrepancy, rng_key, target, sets)
-
-
-def _over_stack(
-    task: _Task, discrepancy: Discrepancy, rng_key: PRNGKeyArray | None, target: Target, sets: PyTree
-) -> Any:
-    sets = jax.tree.map(lambda leaf: as_real(leaf, "sets"), sets)
-    count = _check_stacked(sets, task.chains)
+    is_list = isinstance(sets, list)
+    if not is_list:
+        sets = jax.tree.map(lambda leaf: as_real(leaf, "sets"), sets)
+    count = _check_list(task, target, sets) if is_list else _check_stacked(sets)
     keys = None if rng_key is None else jax.random.split(rng_key, count)
-    results = _equal_sets(task, discrepancy, keys, target, sets, None)
+    if is_list:
+        results = _unequal_sets(task, discrepancy, keys, target, sets)
+    else:
+        results = _equal_sets(task, discrepancy, keys, target, sets, None)
 
     def alone(k: int) -> Any:
-        key, scores, samples = jax.tree.map(lambda leaf: leaf[k], (keys, None if callable(target) else target, sets))
-        return task.result_of(discrepancy, key, target if scores is None else scores, samples, None)
+        """The result of one set by itself."""
+        take = (lambda of: of[k]) if is_list else (lambda of: jax.tree.map(lambda leaf: leaf[k], of))
+        own_target = target if callable(target) else take(target)
+        return task.result_of(discrepancy, None if keys is None else keys[k], own_target, take(sets), None)
 
     return _check_results(results, alone)
 
 
-def _over_list(
-    task: _Task, discrepancy: Discrepancy, rng_key: PRNGKeyArray | None, target: Target, sets: list[PyTree]
-) -> Any:
+def _check_list(task: _Task, target: Target, sets: list[PyTree]) -> int:
     if task.chains:
         raise ValueError("Sets of a list have no axis of chains; stack those of equal shape to an array.")
     targets = target if isinstance(target, list) else [target] * len(sets)
@@ -204,50 +190,52 @@ def _over_list(
         raise ValueError(
             f"`sets` must be a list of sample sets, and scores another; got {len(sets)} and {len(targets)}."
         )
-    sizes = np.array([check_samples(each, chains=False, name=f"sets[{k}]").num_draws for k, each in enumerate(sets)])
-    if isinstance(target, list):
-        for k, (each, scores) in enumerate(zip(sets, targets, strict=True)):
+    for k, (each, scores) in enumerate(zip(sets, targets, strict=True)):
+        check_samples(each, chains=False, name=f"sets[{k}]")
+        if isinstance(target, list):
             check_same_shapes(scores, each, f"Scores must have the structure and shape of their set, number {k}")
     kinds = {(jax.tree.structure(each), *(np.shape(leaf)[1:] for leaf in jax.tree.leaves(each))) for each in sets}
     if len(kinds) > 1:
-        found = [shapes_of(each) for each in sets[:5]]
+        found = f"{[shapes_of(each) for each in sets]!s:.100}"
         raise ValueError(f"The draws of all sets must have the same structure and shape; got {found}.")
-    keys = None if rng_key is None else jax.random.split(rng_key, len(sets))
-    may_fill = task.has_weights and not discrepancy._chooses_by_all_draws
-    lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
-    results, places = [], []
-    for length in np.unique(lengths):
-        members = np.flatnonzero(lengths == length)
-        results.append(
-            _equal_sets(
-                task, discrepancy, None if keys is None else keys[members],
-                _filled_up([targets[k] for k in members], length) if isinstance(target, list) else target,
-                _filled_up([sets[k] for k in members], length), _weights(sizes[members], length) if may_fill else None,
-            )
-        )  # fmt: skip
-        places.append(members)
-    order = np.argsort(np.concatenate(places))
-    together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *results)
-
-    def alone(k: int) -> Any:
-        return task.result_of(discrepancy, None if keys is None else keys[k], targets[k], sets[k], None)
-
-    return _check_results(together, alone)
+    return len(sets)
 
 
-def _check_stacked(sets: PyTree, chains: bool) -> int:
+def _check_stacked(sets: PyTree) -> int:
     leaves = jax.tree.leaves(sets)
-    shapes = {np.shape(leaf)[:1] for leaf in leaves}
+    shapes = {leaf.shape[:1] for leaf in leaves}
     if len(shapes) != 1 or shapes == {()}:
-        raise ValueError(
-            f"`sets` must have an axis of sets that all leaves share; got shapes {[np.shape(leaf) for leaf in leaves]}."
-        )
+        found = f"{[leaf.shape for leaf in leaves]!s:.100}"
+        raise ValueError(f"`sets` must have an axis of sets that all leaves share; got shapes {found}.")
     ((count,),) = shapes
     if count == 0:
         raise ValueError("`sets` holds no sets.")
     if hasattr(sets, "ndim") and sets.ndim == 2:
         raise ValueError(f"`sets` must be (sets, draws, dim); got shape {sets.shape}. A single set goes into a list.")
     return count
+
+
+def _unequal_sets(
+    task: _Task, discrepancy: Discrepancy, keys: PRNGKeyArray | None, target: Target, sets: list[PyTree]
+) -> Any:
+    """Sets of a list, those of about one size together."""
+    sizes = np.array([len(jax.tree.leaves(each)[0]) for each in sets])
+    # The U-statistic has no weights, such as zero.
+    has_weights = dict(task.test_options).get("method") not in UNBIASED
+    may_fill = has_weights and not discrepancy._chooses_by_all_draws
+    lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
+    results, places = [], []
+    for length in np.unique(lengths):
+        members = np.flatnonzero(lengths == length)
+        own_keys = None if keys is None else keys[members]
+        scores = _filled_up([target[k] for k in members], length) if isinstance(target, list) else target
+        filled = _filled_up([sets[k] for k in members], length)
+        # Equal weights of the draws that are there, zero for those that fill up.
+        weights = (np.arange(length)[None] < sizes[members, None]).astype(np.float32) if may_fill else None
+        results.append(_equal_sets(task, discrepancy, own_keys, scores, filled, weights))
+        places.append(members)
+    order = np.argsort(np.concatenate(places))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *results)
 
 
 def _equal_sets(
@@ -267,7 +255,8 @@ def _equal_sets(
     count = len(jax.tree.leaves(sets)[0])
     at_a_time = max(1, _CALL_BYTES // (draws.num_draws * draws.dim * draws.dtype.itemsize))
     size = min(at_a_time, _common_size(count)) if weights is not None or count > at_a_time else count
-    columns = (discrepancy._num_features(draws) or draws.num_draws) + task.num_replicates
+    num_replicates = dict(task.test_options).get("num_replicates", 0)
+    columns = (discrepancy._num_features(draws) or draws.num_draws) + num_replicates
     together = sets_at_once(draws.num_draws * columns * draws.dtype.itemsize)
     given = keys, target if score is None else None, sets, weights
     shared = discrepancy, discrepancy._traced_function(draws), score
@@ -289,7 +278,7 @@ def _results_of(
     discrepancy: Discrepancy,
     function: Traced | None,
     score: Score | None,
-    given: PyTree,
+    given: Any,
 ) -> Any:
     """The results of all sets, whose log-density and whose discrepancy's own function are traced already."""
     if function is not None:
@@ -322,27 +311,22 @@ def _filled_up(sets: Sequence[PyTree], length: int) -> PyTree:
     return jax.tree.map(stack, *sets)
 
 
-def _weights(sizes: np.ndarray, length: int) -> Float[np.ndarray, "sets draws"]:
-    """Equal weights of the draws that are there, zero for those that fill up."""
-    return (np.arange(length)[None] < sizes[:, None]).astype(np.float32)
-
-
 def _check_results(results: Any, alone: Callable[[int], Any]) -> Any:
     """Say which sets have no result; `alone` computes that of one set, and says what is wrong with it."""
     if not is_concrete(results):
         return results
     if isinstance(results, GofResult):
-        values = np.asarray(results.statistic)
-        doubtful = ~(_rows(results.statistic).any(axis=1) | _rows(results.replicates).any(axis=1))
+        values = _rows(results.statistic)
+        doubtful = ~(values.any(axis=1) | _rows(results.replicates).any(axis=1))
     else:
-        values = np.asarray(results)
-        doubtful = values <= np.sqrt(jnp.finfo(values.dtype).tiny)
+        values = _rows(results)
+        doubtful = values[:, 0] <= np.sqrt(jnp.finfo(values.dtype).tiny)
     for k in np.flatnonzero(doubtful):
         try:
             alone(int(k))
         except FloatingPointError as error:
             raise FloatingPointError(f"Set {k} of {len(values)}: {error}") from error
-    bad = np.flatnonzero(~np.isfinite(_rows(values)).all(axis=1))
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(bad):
         some = ", ".join(map(str, bad[:5])) + ("…" if len(bad) > 5 else "")
         message = (

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,33 +27,14 @@ from jaxpsd._gof.scheme import Scheme, floor_of, signs_of
 from jaxpsd._gof.settings import SIGNS, Settings, check_discrepancy, check_orders, labels_of, wanted_of
 from jaxpsd._gof.symptoms import find_too_few
 
-# What a place can number.
-_MOST_DRAWS = WORD * 2**32
-
 
 @register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class StreamState:
-    """Sums over the draws seen so far.
+    """Sums of features times signs over the draws seen so far, with what rounding has added to them too much.
 
-    sums, excess
-        Of features times signs, and what rounding has added to them too much.
-    count
-        How many draws there are, as a place counts them.
-    chains
-        How many chains have begun.
-    begin, end
-        The places of the first draw and of the next to come.
-    signs
-        The signs of all draws.
-    last
-        The sign of the last draw in each replicate.
-    plan
-        How features are computed.
-    structure
-        What a position looks like.
-    made_by
-        The settings of its stream, in words.
+    `begin` and `end` are the places of the first draw and of the next to come; `last` has the sign of the last draw in
+    each replicate. `chains` have begun, and `made_by` tells the settings of the stream in words.
     """
 
     sums: Sums
@@ -142,8 +123,7 @@ def stream(
     check_discrepancy(discrepancy)
     check_choice(method, SIGNS, "method")
     wanted = wanted_of(check_orders(orders, discrepancy))
-    is_integer = isinstance(num_replicates, int | np.integer) and not isinstance(num_replicates, bool)
-    if is_integer and num_replicates == 0:
+    if isinstance(num_replicates, int | np.integer) and num_replicates == 0 and num_replicates is not False:
         settings = Settings("rademacher", 0, alpha, None)
         given = {"orders": orders, "flip_probability": flip_probability, "block_length": block_length}
         for option, value in given.items():
@@ -186,15 +166,17 @@ class _StreamFunctions:
             start = operator.index(start)
             chain_start = start if chain_start is None else operator.index(chain_start)
         except TypeError as error:
-            raise TypeError(
-                f"`start` and `chain_start` must be integers; got {start!r} and {chain_start!r}."
-            ) from error
-        if not 0 <= chain_start <= start < _MOST_DRAWS:
+            message = f"`start` and `chain_start` must be integers; got {start!r} and {chain_start!r}."
+            raise TypeError(message) from error
+        # What a place can number.
+        if not 0 <= chain_start <= start < WORD * 2**32:
             raise ValueError(
                 "`start` is the number of the first draw to come, counted from 0, and `chain_start` that of its "
                 f"chain's first; got {start} and {chain_start}."
             )
-        one = check_samples(jax.tree.map(_with_draw_axis, position), chains=False, name="position")
+        # What is no array is named when it is checked.
+        batch = jax.tree.map(lambda leaf: (leaf if isinstance(leaf, jax.Array) else np.asarray(leaf))[None], position)
+        one = check_samples(batch, chains=False, name="position")
         method, num_replicates, _, parameter = self.settings
         plan = self.discrepancy._stream_plan(one, num_replicates)
         # A multiple of the block length, so that blocks go on where the numbers start again.
@@ -226,8 +208,8 @@ class _StreamFunctions:
         # A function of the user's may have changed since the state was made, or be forgotten by what has kept it.
         function = self.discrepancy._traced_function(given.draws)
         plan = state.plan if function is None else self.discrepancy._stream_plan(given.draws, 0)
-        arguments = plan, state.signs, state.end, state.last, self.wanted
-        added, last = run(_batch, given, *arguments, result="gathered")
+        signs = replace(state.signs, origin=state.end)
+        added, last = run(_batch, given, plan, signs, state.last, self.wanted, result="gathered")
         self.discrepancy._check_value(added.z, given, "A sum of Stein features")
         warn_of(given.doubts)
         n = given.draws.num_draws
@@ -255,16 +237,9 @@ class _StreamFunctions:
         return result_of(values, scheme, self.settings, labels_of(self.wanted)).doubted(doubts)
 
 
-def _with_draw_axis(leaf: Any) -> Any:
-    # What is no array is named when it is checked.
-    return (leaf if isinstance(leaf, jax.Array) else np.asarray(leaf))[None]
-
-
-def _batch(
-    data: Data, plan: FeaturePlan, signs: Signs, place: Place, before: Parity, wanted: Wanted
-) -> tuple[Sums, Parity]:
+def _batch(data: Data, plan: FeaturePlan, signs: Signs, before: Parity, wanted: Wanted) -> tuple[Sums, Parity]:
     """What a batch adds, and the signs of its last draw."""
-    sums, _, last = accumulate(plan.prepare(data), plan, replace(signs, origin=place), wanted, before)
+    sums, _, last = accumulate(plan.prepare(data), plan, signs, wanted, before)
     return sums, last
 
 
@@ -277,7 +252,19 @@ def _merge(first: StreamState, second: StreamState) -> StreamState:
             "Only states of one stream can be merged: with the same key, discrepancy, method and positions. Pieces are "
             "told apart by their `start`."
         )
-    _check_order(first, second)
+    if is_concrete(first, second):
+        begin, end = second.begin.number, first.end.number
+        # Draws that share a sign would count as dependent.
+        if begin < end:
+            raise ValueError(
+                f"The second piece starts at draw {begin:,}, before the first one ends, at {end:,}: they would share "
+                "signs. Merge in the order of draws, and give each piece its own `start`."
+            )
+        if begin > end and int(second.begin.phase) > 0:
+            raise ValueError(
+                f"The second piece continues a chain from draw {begin:,}, but the first one ends at {end:,}: merge the "
+                "pieces of a chain one after the other, without gaps."
+            )
     moved, excess = (part.continuing(first.last) for part in (second.sums, second.excess))
     total = compensated_add((first.sums, first.excess), moved)
     total = compensated_add(total, jax.tree.map(jnp.negative, excess))
@@ -293,26 +280,8 @@ def is_one_stream(first: StreamState, second: StreamState) -> bool:
         return True
     # Also inside `jit`, where operations on known values would be traced.
     with jax.ensure_compile_time_eval():
-        settings = [jax.tree.leaves(_settings(state)) for state in (first, second)]
-    return all(np.array_equal(one, other) for one, other in zip(*settings, strict=True))
-
-
-def _settings(state: StreamState) -> PyTree:
-    return state.plan, jax.random.key_data(state.signs.key), state.signs.change, state.signs.block
-
-
-def _check_order(first: StreamState, second: StreamState) -> None:
-    """Draws that share a sign would count as dependent; a chain must not be continued across a gap."""
-    if not is_concrete(first, second):
-        return
-    begin, end = second.begin.number, first.end.number
-    if begin < end:
-        raise ValueError(
-            f"The second piece starts at draw {begin:,}, before the first one ends, at {end:,}: they would share "
-            "signs. Merge in the order of draws, and give each piece its own `start`."
-        )
-    if begin > end and int(second.begin.phase) > 0:
-        raise ValueError(
-            f"The second piece continues a chain from draw {begin:,}, but the first one ends at {end:,}: merge the "
-            "pieces of a chain one after the other, without gaps."
-        )
+        settings = [
+            jax.tree.leaves((state.plan, jax.random.key_data(state.signs.key), state.signs.change, state.signs.block))
+            for state in (first, second)
+        ]
+    return all(map(np.array_equal, *settings))

@@ -24,18 +24,9 @@ _SCORE = "score."
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a file holds.
+    """What a file has: an array of draws or a dictionary of arrays by name, and scores in the same structure.
 
-    samples
-        An array (draws, dim) or (chains, draws, dim), or a dictionary of arrays by name.
-    scores
-        ∇log p in the same structure, or None.
-    weights
-        Weights of the draws, or None.
-    names
-        Names of the coordinates of an array, or None.
-    chains
-        Whether the arrays of a dictionary have an axis of chains.
+    An array may have names of its coordinates; whether there are `chains` is about the arrays of a dictionary.
     """
 
     samples: PyTree
@@ -46,19 +37,7 @@ class Sampled:
 
 
 def read(path: str | Path) -> Sampled:
-    """Read draws, and scores where there are some.
-
-    .npy
-        An array of draws.
-    .npz
-        Arrays `samples` and, if there are any, `scores`, `weights` and `names`. Or arrays by name of parameter, with
-        scores in `score.` + name.
-    .csv
-        A column for each parameter, named in the first line; scores in columns `score.` + name, and the number of the
-        chain in a column `chain`.
-    .nc
-        An ArviZ file: the group `posterior`, with scores in a group `scores`.
-    """
+    """Read draws, and scores where there are some, from a file as `jaxpsd diagnose --help` describes them."""
     path = Path(path)
     readers = {".npy": _read_numpy, ".npz": _read_numpy, ".csv": _read_csv, ".nc": _read_netcdf}
     reader = readers.get(path.suffix.lower())
@@ -93,15 +72,11 @@ def _read_numpy(path: Path) -> Sampled:
             arrays = dict(found)
     if "samples" not in arrays:
         return _split_scores({name: _as_floats(array, name) for name, array in arrays.items()})
-    samples, scores, names = _as_floats(arrays["samples"], "samples"), arrays.get("scores"), arrays.get("names")
+    samples, names = _as_floats(arrays["samples"], "samples"), arrays.get("names")
     if names is not None and (names.ndim != 1 or names.shape != samples.shape[-1:]):
         raise ValueError(f"`names` must name each coordinate; it has shape {names.shape} for samples {samples.shape}")
-    return Sampled(
-        samples,
-        None if scores is None else _as_floats(scores, "scores"),
-        arrays.get("weights"),
-        None if names is None else tuple(map(str, names)),
-    )
+    scores = _as_floats(arrays["scores"], "scores") if "scores" in arrays else None
+    return Sampled(samples, scores, arrays.get("weights"), None if names is None else tuple(map(str, names)))
 
 
 def _read_csv(path: Path) -> Sampled:

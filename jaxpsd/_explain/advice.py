@@ -39,7 +39,7 @@ class Facts(NamedTuple):
 
     disagrees = property(lambda self: self.r_hat.max() > _AGREEMENT)
     least_linear = property(lambda self: np.min(self.table.linearity))
-    too_few = property(lambda self: self.effective < _FEWEST or self.test.p_value_floor > self.test.alpha)
+    too_few = property(lambda self: self.effective < _FEWEST or float(self.test.p_value_floor) > self.test.alpha)
 
 
 def verdict(facts: Facts) -> str:
@@ -114,6 +114,6 @@ def _remedy(facts: Facts) -> str:
         remedy = "Draws are too narrow: a richer approximation, or chains that move farther."
     else:
         remedy = "Draws are too wide: a smaller step size, larger mini-batches, or an accept step."
-    if facts.table.errors.explained >= TRUSTED:
+    if float(facts.table.errors.explained) >= TRUSTED:
         remedy += " `corrected_expectation` estimates expectations under the target from these draws meanwhile."
     return remedy

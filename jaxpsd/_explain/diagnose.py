@@ -147,13 +147,17 @@ def _rank_normalized_r_hat(x: Chains) -> Float[np.ndarray, " dim"]:
     """
     if x.shape[1] < 4:
         return np.ones(x.shape[2])
-    # Slow to import, and needed by nothing else.
+    # Not `scipy.stats`, which has ranks too: importing it takes longer than the whole report.
     from scipy.special import ndtri
-    from scipy.stats import rankdata
+
+    def ranks(column: np.ndarray) -> np.ndarray:
+        """Equal values, as chains with rejections have, share the mean of their ranks."""
+        _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+        return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
     def r_hat(values: Chains) -> Float[np.ndarray, " dim"]:
-        ranks = rankdata(values.reshape(-1, x.shape[2]), axis=0).reshape(x.shape)
-        return _split_r_hat(ndtri((ranks - 3 / 8) / (x.shape[0] * x.shape[1] + 1 / 4)))
+        ranked = np.apply_along_axis(ranks, 0, values.reshape(-1, x.shape[2])).reshape(x.shape)
+        return _split_r_hat(ndtri((ranked - 3 / 8) / (x.shape[0] * x.shape[1] + 1 / 4)))
 
     return np.maximum(r_hat(x), r_hat(np.abs(x - np.median(x, axis=(0, 1)))))
 

@@ -121,7 +121,7 @@ def communication(devices: int, per_device: int) -> dict[str, Any]:
     psd, ksd = jaxpsd.PSD(2, form="primal"), jaxpsd.KSD()
     signs = signs_of(jax.random.key(0), "markov", 0.1, n, REPLICATES)
     value, _ = volume(_v, n, psd._plan(draws, None))
-    test, kinds = volume(bootstrap, n, psd._test_plan(draws, None, REPLICATES), signs, Wanted())
+    test, kinds = volume(bootstrap, n, psd._plan(draws, None, REPLICATES), signs, Wanted())
     ring, of_ring = volume(_v, few, ksd._plan(draws, None))
     return {
         "devices": devices, "n": n, "value_bytes": value, "test_bytes": test, "kinds": ", ".join(kinds),

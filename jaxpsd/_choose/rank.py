@@ -26,12 +26,13 @@ from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_target
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.base import Discrepancy, QuadraticDiscrepancy
+from jaxpsd._discrepancies.base import Discrepancy
+from jaxpsd._discrepancies.ksd import LinearKSD
 from jaxpsd._discrepancies.plans import Plan
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.gof_test import check_values, doubts_of
-from jaxpsd._gof.multipliers import Shifted, Signs
+from jaxpsd._gof.multipliers import Signs
 from jaxpsd._gof.scheme import Scheme, choose_bootstrap
 from jaxpsd._gof.settings import Settings, check_discrepancy, check_several
 from jaxpsd._gof.symptoms import Symptoms
@@ -102,7 +103,7 @@ def rank(
     True
     """
     check_discrepancy(discrepancy)
-    if not isinstance(discrepancy, QuadraticDiscrepancy):
+    if isinstance(discrepancy, LinearKSD):
         raise ValueError(
             f"`rank` takes a discrepancy with a bootstrap; {type(discrepancy).__name__} has none. Use KSD."
         )
@@ -206,7 +207,7 @@ def _common_plan(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates
         return jax.tree.map(lambda leaf: leaf[chosen], draws.positions)
 
     pooled = Draws(_join(jnp.concatenate, map(some, sets)))
-    return discrepancy, discrepancy._test_plan(pooled, None, num_replicates)
+    return discrepancy, discrepancy._plan(pooled, None, num_replicates)
 
 
 def _choose_bootstraps(
@@ -289,7 +290,7 @@ def _replicates(plan: Plan, reruns: bool, data: Data, signs: Signs) -> _Replicat
         return _Replicates(under_null, None, seen)
     v, noise = under_null[0], under_null[1:].mean()
     part = jnp.sqrt(jnp.maximum(1 - noise / jnp.where(v > 0, v, 1), 0))
-    (of_reruns,), _ = bootstrap(data, plan, Shifted.about(part, signs, data.num_draws), Wanted())
+    (of_reruns,), _ = bootstrap(data, plan, signs.about(part, data.num_draws), Wanted())
     return _Replicates(under_null, of_reruns, seen)
 
 

@@ -10,7 +10,7 @@ A `Discrepancy` is what the user sets up. Given draws it makes a `Plan`, with wh
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,13 +32,22 @@ from jaxpsd._stein.coordinates import Affine, Rule, check_transform
 # A few draws with most of Σ‖τ‖² are a reason for doubt, unless there are not many more of them.
 _MOST, _ENOUGH_DRAWS = 0.8, 500
 
+Program = Callable[[Data, Plan], tuple[Scalar, Scalar]]
+"""From draws to a statistic, and about what share of Σ‖τ‖² a few draws have."""
+
 
 class Discrepancy(ABC):
     """The interface of every discrepancy: call it, or ask for V, U, features or the Gram matrix."""
 
+    _remedy: ClassVar[str]
+    """What to do when a result is not finite although samples and scores are."""
+
     @abstractmethod
-    def _plan(self, draws: Draws, weights: Weights) -> Plan:
-        """Check the settings against the draws, and choose what was left to be chosen by them."""
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        """Check the settings against the draws, and choose what was left to be chosen by them.
+
+        For a test that needs so many replicates, each of so many statistics, as well; None for the value alone.
+        """
 
     @abstractmethod
     def __call__(
@@ -59,14 +68,14 @@ class Discrepancy(ABC):
         """
 
     @abstractmethod
+    def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
+        """Squared discrepancy without bias, U, which may be negative. Parameters as in a call."""
+
     def v_statistic(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
     ) -> Scalar:
-        """Squared discrepancy V, never negative. Parameters as in a call."""
-
-    @abstractmethod
-    def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
-        """Squared discrepancy without bias, U, which may be negative. Parameters as in a call."""
+        """Squared discrepancy V, never negative, where there is one. Parameters as in a call."""
+        raise ValueError(f"{type(self).__name__} has no V-statistic; use `u_statistic`.")
 
     def features(
         self, target: Target, samples: PyTree, *, chains: bool | None = None
@@ -78,8 +87,7 @@ class Discrepancy(ABC):
             raise ValueError(f"{type(self).__name__} has a Stein kernel and no features; use `gram`.")
         shape = (given.draws.num_draws, count)
         check_fits(shape, given.draws.dtype, "The feature matrix", "`v_statistic` and `u_statistic` do without it.")
-        if not isinstance(plan, FeaturePlan):
-            plan = self._feature_plan(given.draws)
+        plan = plan if isinstance(plan, FeaturePlan) else self._feature_plan(given.draws)
         return self._returned(run(_features, given, plan, result="draws"), given, "A Stein feature")
 
     def gram(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Float[Array, "draws draws"]:
@@ -92,46 +100,28 @@ class Discrepancy(ABC):
 
     # --- what tests, streams and rankings ask -----------------------------------------------------------------
 
-    @abstractmethod
     def _num_features(self, draws: Draws) -> int | None:
         """How many Stein features a draw has; None for a kernel that is not made of finitely many."""
+        return None
 
     def _feature_plan(self, draws: Draws) -> FeaturePlan:
         """The plan that has features, where the cheapest one has none."""
         raise NotImplementedError(f"{type(self).__name__} has no features.")
 
-    def _test_plan(self, draws: Draws, weights: Weights, num_replicates: int, num_statistics: int = 1) -> Plan:
-        """As `_plan`, for a test that needs so many replicates, each of so many statistics, as well."""
-        return self._plan(draws, weights)
-
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
-        """As `_test_plan`, before any draw is known but the structure of them all: from features."""
-        plan = self._test_plan(draws, None, num_replicates)
+        """As `_plan`, before any draw is known but the structure of them all: from features."""
+        plan = self._plan(draws, None, num_replicates)
         if not isinstance(plan, FeaturePlan):
             raise ValueError(f"{type(self).__name__} sums over pairs of draws, which cannot be streamed.")
         return plan
-
-    @abstractmethod
-    def _value(self, given: Given) -> Scalar:
-        """The discrepancy, whatever makes it doubtful."""
 
     @property
     def _chooses_by_all_draws(self) -> bool:
         """Whether something is chosen by all draws alike, also by those of weight zero."""
         return False
 
-    @property
-    def _highest_order(self) -> int | None:
-        """The degree of the features that come last, where they have degrees."""
-        return None
-
     def _check_pairs(self, what: str) -> None:  # noqa: B027
         """Refuse what is a sum over pairs of draws, where the discrepancy is not."""
-
-    @property
-    @abstractmethod
-    def _remedy(self) -> str:
-        """What to do when a result is not finite although samples and scores are."""
 
     def _traced_function(self, draws: Draws) -> Traced | None:
         """A function of the user's that the discrepancy is made of, traced."""
@@ -147,12 +137,14 @@ class Discrepancy(ABC):
         return replace(self, transform=fit(rule)) if isinstance(rule, Rule) else self  # pyright: ignore
 
     def _check_common(self) -> None:
-        """The settings that many discrepancies have: how many draws to work on at a time, and in which coordinates."""
+        """The settings that many discrepancies have: block size, coordinates, and locations in those."""
         settings = vars(self)
         if settings.get("block_size") is not None:
             object.__setattr__(self, "block_size", check_positive_integer(settings["block_size"], "block_size"))
         if "transform" in settings:
             object.__setattr__(self, "transform", check_transform(settings["transform"]))
+        if isinstance(locations := settings.get("locations"), list | tuple):
+            object.__setattr__(self, "locations", np.asarray(locations))
 
     def _check_value(self, values: Array, given: Given, what: str) -> None:
         """Refuse what is not finite, and say why it is not."""
@@ -165,9 +157,13 @@ class Discrepancy(ABC):
         warn_of(given.doubts)
         return values
 
+    @abstractmethod
+    def _value(self, given: Given) -> Scalar:
+        """The discrepancy, whatever makes it doubtful."""
+
 
 class QuadraticDiscrepancy(Discrepancy):
-    """A discrepancy that is the root of V, a sum over pairs of draws or a norm of mean features."""
+    """A discrepancy that is the root of V, a sum over all pairs of draws or a norm of mean features."""
 
     def __call__(
         self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
@@ -193,14 +189,12 @@ class QuadraticDiscrepancy(Discrepancy):
     def _value(self, given: Given) -> Scalar:
         return self._statistic(_root, given)[0]
 
-    def _warned(self, program: Callable[..., tuple[Scalar, Scalar]], given: Given) -> Scalar:
+    def _warned(self, program: Program, given: Given) -> Scalar:
         statistic, doubts = self._statistic(program, given)
         warn_of(doubts)
         return statistic
 
-    def _statistic(
-        self, program: Callable[..., tuple[Scalar, Scalar]], given: Given
-    ) -> tuple[Scalar, tuple[Doubt, ...]]:
+    def _statistic(self, program: Program, given: Given) -> tuple[Scalar, tuple[Doubt, ...]]:
         """A statistic, and what makes it doubtful."""
         plan = self._plan(given.draws, given.weights)
         statistic, few_share = run(program, given, plan)

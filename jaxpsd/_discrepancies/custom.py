@@ -1,8 +1,8 @@
 """Discrepancies of the user's own making: from functions, from Stein features, or from a Stein kernel."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -22,9 +22,33 @@ from jaxpsd._stein.operators import second_order
 from jaxpsd._stein.pairs import Tile
 
 
+class _OfFunction(QuadraticDiscrepancy):
+    """What the discrepancies of a function of the user's share; the function is their first field."""
+
+    block_size: int | None
+    _arguments: ClassVar[str]
+    _num_arguments: ClassVar[int]
+    _held: ClassVar[Callable[..., Any]] = staticmethod(returning_numbers)
+
+    def __post_init__(self) -> None:
+        check_function(getattr(self, self._name), self._name, self._arguments)
+        self._check_common()
+
+    @property
+    def _name(self) -> str:
+        return fields(self)[0].name  # pyright: ignore[reportArgumentType]
+
+    def _traced_function(self, draws: Draws) -> Traced:
+        arguments = [one_position(draws.positions)] * self._num_arguments
+        return trace_held(getattr(self, self._name), self._held, self._name, *arguments)
+
+    def _with_function(self, function: Callable[..., Any]) -> Self:
+        return replace(self, **{self._name: function})  # pyright: ignore[reportArgumentType]
+
+
 @register_dataclass
 @dataclass(frozen=True)
-class SteinDiscrepancy(QuadraticDiscrepancy):
+class SteinDiscrepancy(_OfFunction):
     """The Stein discrepancy of the span of given functions f_1 … f_J.
 
     As for the PSD, it is sup_{‖β‖ ≤ 1} |Σ_k β_k z̄_k| = √(Σ_k z̄_k²), with z̄_k the mean of A f_k over the
@@ -54,30 +78,19 @@ class SteinDiscrepancy(QuadraticDiscrepancy):
     _: KW_ONLY
     block_size: int | None = static(default=None)
 
-    def __post_init__(self) -> None:
-        check_function(self.functions, "functions", "one position")
-        self._check_common()
-
-    @property
-    def _remedy(self) -> str:
-        return "A function or one of its first two derivatives is not finite at a draw, or too large to be squared."
+    _arguments, _num_arguments = "one position", 1
+    _remedy = "A function or one of its first two derivatives is not finite at a draw, or too large to be squared."
 
     def _num_features(self, draws: Draws) -> int:
         return self._traced_function(draws).size
 
-    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         return OperatedPlan(self._traced_function(draws), draws.structure, self.block_size)
-
-    def _traced_function(self, draws: Draws) -> Traced:
-        return trace_held(self.functions, returning_numbers, "functions", one_position(draws.positions))
-
-    def _with_function(self, function: Callable[..., Any]) -> Self:
-        return replace(self, functions=function)
 
 
 @register_dataclass
 @dataclass(frozen=True)
-class FeatureDiscrepancy(QuadraticDiscrepancy):
+class FeatureDiscrepancy(_OfFunction):
     """The discrepancy √(Σ_k z̄_k²) of any features τ_k(x, s) that have mean zero under the target.
 
     For Stein operators other than Langevin's, such as those for bounded domains.
@@ -106,31 +119,19 @@ class FeatureDiscrepancy(QuadraticDiscrepancy):
     _: KW_ONLY
     block_size: int | None = static(default=None)
 
-    def __post_init__(self) -> None:
-        check_function(self.features_of, "features_of", "one position and its score")
-        self._check_common()
-
-    @property
-    def _remedy(self) -> str:
-        return "A feature is not finite at a draw, or too large to be squared."
+    _arguments, _num_arguments = "one position and its score", 2
+    _remedy = "A feature is not finite at a draw, or too large to be squared."
 
     def _num_features(self, draws: Draws) -> int:
         return self._traced_function(draws).size
 
-    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         return GivenFeaturesPlan(self._traced_function(draws), draws.structure, self.block_size)
-
-    def _traced_function(self, draws: Draws) -> Traced:
-        one = one_position(draws.positions)
-        return trace_held(self.features_of, returning_numbers, "features_of", one, one)
-
-    def _with_function(self, function: Callable[..., Any]) -> Self:
-        return replace(self, features_of=function)
 
 
 @register_dataclass
 @dataclass(frozen=True)
-class KernelDiscrepancy(QuadraticDiscrepancy):
+class KernelDiscrepancy(_OfFunction):
     """The discrepancy of any Stein kernel Δ(x, s, y, u), positive definite and with mean zero under the target.
 
     For a base kernel k(x, y) with Langevin's operator, use `KSD`.
@@ -157,26 +158,12 @@ class KernelDiscrepancy(QuadraticDiscrepancy):
     _: KW_ONLY
     block_size: int | None = static(default=None)
 
-    def __post_init__(self) -> None:
-        check_function(self.stein_kernel, "stein_kernel", "two draws and their scores, (x, s, y, u)")
-        self._check_common()
+    _arguments, _num_arguments = "two draws and their scores, (x, s, y, u)", 4
+    _held = staticmethod(returning_number)
+    _remedy = PAIRWISE_REMEDY
 
-    @property
-    def _remedy(self) -> str:
-        return PAIRWISE_REMEDY
-
-    def _num_features(self, draws: Draws) -> None:
-        return None
-
-    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         return SteinKernelPlan(None, _GivenSteinKernel(self._traced_function(draws), draws.structure), self.block_size)
-
-    def _traced_function(self, draws: Draws) -> Traced:
-        one = one_position(draws.positions)
-        return trace_held(self.stein_kernel, returning_number, "stein_kernel", one, one, one, one)
-
-    def _with_function(self, function: Callable[..., Any]) -> Self:
-        return replace(self, stein_kernel=function)
 
 
 # --- plans ------------------------------------------------------------------------------------------------

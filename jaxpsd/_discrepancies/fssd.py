@@ -30,7 +30,7 @@ from jaxpsd._core.scores import check_input
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
 from jaxpsd._discrepancies.base import QuadraticDiscrepancy
-from jaxpsd._discrepancies.plans import FeaturePlan
+from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, check_transform, in_coordinates, resolve
 from jaxpsd._stein.locations import (
     LocationProblem,
@@ -88,8 +88,6 @@ class FSSD(QuadraticDiscrepancy):
     block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
-        if isinstance(self.locations, list | tuple):
-            object.__setattr__(self, "locations", np.asarray(self.locations))
         check_positive(self.bandwidth, "bandwidth")
         self._check_common()
 
@@ -131,12 +129,8 @@ class FSSD(QuadraticDiscrepancy):
             check_choice(bandwidth, ("median",), "bandwidth")
             bandwidth = median_distance(draws, affine)
         x = in_coordinates(ravel(draws.positions), affine)
-        return cls(
-            gaussian_locations(move_to_devices_of(x, rng_key), x, num_locations),
-            bandwidth,
-            transform=affine,
-            block_size=block_size,
-        )
+        locations = gaussian_locations(move_to_devices_of(x, rng_key), x, num_locations)
+        return cls(locations, bandwidth, transform=affine, block_size=block_size)
 
     @classmethod
     def optimized(
@@ -213,21 +207,15 @@ class FSSD(QuadraticDiscrepancy):
         scale = x.std(axis=0, keepdims=True)
         scale = jnp.where(scale > 0, scale, 1)
         problem = LocationProblem(x, s, x.mean(axis=0, keepdims=True), scale, distance, learning_rate, regularization)
-        locations, sigma = search_locations(
-            move_to_devices_of(x, rng_key), problem, num_locations, num_steps, show=progress
-        )
+        key = move_to_devices_of(x, rng_key)
+        locations, sigma = search_locations(key, problem, num_locations, num_steps, show=progress)
         fssd = cls(locations, sigma, transform=affine, block_size=block_size)
         held_out = (part.between(cut, per_chain).like(samples) for part in (scored, draws))
         warn_of(given.doubts)
         return OptimizedFSSD(fssd, *held_out)
 
     def power_criterion(
-        self,
-        target: Target,
-        samples: PyTree,
-        *,
-        regularization: float = 0.01,
-        chains: bool | None = None,
+        self, target: Target, samples: PyTree, *, regularization: float = 0.01, chains: bool | None = None
     ) -> Scalar:
         """U / √(σ² + γ), which the power of a test grows with; γ is the regularisation. Parameters as in a call."""
         check_positive(regularization, "regularization")
@@ -235,17 +223,15 @@ class FSSD(QuadraticDiscrepancy):
         result = run(_criterion_of_draws, given, self._plan(given.draws, None), regularization, result="gathered")
         return self._returned(result, given, "The power criterion")
 
-    @property
-    def _remedy(self) -> str:
-        return (
-            "Features are too large to be squared: use `transform='standardize'`, or float64 "
-            "(`jax.config.update('jax_enable_x64', True)`)."
-        )
+    _remedy = (
+        "Features are too large to be squared: use `transform='standardize'`, or float64 "
+        "(`jax.config.update('jax_enable_x64', True)`)."
+    )
 
     def _num_features(self, draws: Draws) -> int:
         return len(self.locations) * draws.dim
 
-    def _plan(self, draws: Draws, weights: Weights) -> "LocationsPlan":
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         locations = check_locations(self.locations, draws)
         transform = resolve(check_transform(self.transform), draws, weights)
         bandwidth = check_length(self.bandwidth, "bandwidth", draws.dtype)

@@ -20,7 +20,7 @@ from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.tracing import Traced
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
 from jaxpsd._discrepancies.base import Discrepancy, QuadraticDiscrepancy
-from jaxpsd._discrepancies.plans import PairPlan, safe_root, tile_side
+from jaxpsd._discrepancies.plans import PairPlan, Plan, safe_root
 from jaxpsd._stein.coordinates import Affine, Transform, check_transform, resolve
 from jaxpsd._stein.kernels import IMQ, BaseKernel, Gaussian, UserKernel
 from jaxpsd._stein.pairs import Tile
@@ -32,12 +32,16 @@ PAIRWISE_REMEDY = (
 )
 
 
+@dataclass(frozen=True)
 class _OfKernel(Discrepancy):
     """What the discrepancies of a base kernel share."""
 
-    kernel: Any
-    transform: Transform | str
-    block_size: int | None
+    kernel: Any = field(default_factory=IMQ)
+    _: KW_ONLY
+    transform: Transform | str = None
+    block_size: int | None = static(default=None)
+
+    _remedy = PAIRWISE_REMEDY
 
     def __post_init__(self) -> None:
         kernel = self.kernel
@@ -48,24 +52,17 @@ class _OfKernel(Discrepancy):
             object.__setattr__(self, "kernel", UserKernel(kernel))
         self._check_common()
 
-    def _plan(self, draws: Draws, weights: Weights) -> "SteinKernelPlan":
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         if not isinstance(self.kernel, BaseKernel):
             raise TypeError(f"`kernel` must be IMQ(), another kernel or a function k(x, y); got {self.kernel!r:.100}.")
         transform = resolve(check_transform(self.transform), draws, weights)
         return SteinKernelPlan(transform, self.kernel.fitted_to(draws, weights, transform), self.block_size)
 
-    def _num_features(self, draws: Draws) -> None:
-        return None
-
     def _traced_function(self, draws: Draws) -> Traced | None:
         return self.kernel.traced(draws) if isinstance(self.kernel, UserKernel) else None
 
     def _with_function(self, function: Callable[..., Any]) -> Self:
-        return replace(self, kernel=UserKernel(function))  # pyright: ignore[reportArgumentType]
-
-    @property
-    def _remedy(self) -> str:
-        return PAIRWISE_REMEDY
+        return replace(self, kernel=UserKernel(function))
 
 
 @register_dataclass
@@ -104,11 +101,6 @@ class KSD(_OfKernel, QuadraticDiscrepancy):
     True
     """
 
-    kernel: Any = field(default_factory=IMQ)
-    _: KW_ONLY
-    transform: Transform | str = None
-    block_size: int | None = static(default=None)
-
     @property
     def _chooses_by_all_draws(self) -> bool:
         return isinstance(self.kernel, Gaussian) and isinstance(self.kernel.bandwidth, str)
@@ -138,11 +130,6 @@ class LinearKSD(_OfKernel):
     (True, 'asymptotic')
     """
 
-    kernel: Any = field(default_factory=IMQ)
-    _: KW_ONLY
-    transform: Transform | str = None
-    block_size: int | None = static(default=None)
-
     @property
     def _chooses_by_all_draws(self) -> bool:
         return True
@@ -153,12 +140,6 @@ class LinearKSD(_OfKernel):
         """Root of the mean over successive pairs; zero where that is negative, as it may be. Equal weights only."""
         given = check_input(target, samples, weights, chains)
         return self._returned(self._value(given), given, "The statistic")
-
-    def v_statistic(
-        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
-    ) -> Scalar:
-        """There is none: no draw is paired with itself."""
-        raise ValueError("LinearKSD has no V-statistic: no draw is paired with itself. Use `u_statistic`, or KSD.")
 
     def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
         """Squared discrepancy without bias, the mean over successive pairs. Parameters as in a call."""
@@ -192,8 +173,9 @@ class SteinKernelPlan(PairPlan):
     def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
         return self.base.stein_diagonal(x, s)
 
-    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
-        return tile_side(num_draws, dim, itemsize, matrices=10, given=self.block_size)
+    @property
+    def matrices(self) -> int:
+        return 10
 
 
 def _mean_over_pairs(data: Data, plan: SteinKernelPlan) -> tuple[Scalar, Scalar]:

@@ -7,7 +7,6 @@ programs are given beside the data.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 from typing import ClassVar, NamedTuple, Self
@@ -85,6 +84,10 @@ class Plan(ABC):
         """Of the features, where they have degrees."""
         return None
 
+    def up_to(self, order: int, dim: int) -> Self:
+        """The same discrepancy with the features of degrees 1 … `order` only, which come first."""
+        raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
+
     @abstractmethod
     def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
         """Sums over all pairs of draws of prepared data; the diagonal only on request."""
@@ -145,10 +148,6 @@ class FeaturePlan(Plan):
         """Whether the squared norm is a sum of squares, so that it is a sum over pairs of draws too."""
         return True
 
-    def up_to(self, order: int, dim: int) -> Self:
-        """The same discrepancy with the features of degrees 1 … `order` only, which come first."""
-        raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
-
     def num_features(self, dim: int) -> int:
         """How many features a draw has."""
         one = jax.ShapeDtypeStruct((1, dim), jnp.float32)
@@ -173,51 +172,53 @@ class FeaturePlan(Plan):
     def leading_features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         return self.features(x, s)
 
+    def moments(self, x: Block, s: Block, weights: Weights) -> Array:
+        """Sums over a block of draws, from whose means over all draws the mean features follow."""
+        return sum_draws(weighted(self.features(x, s), weights))
+
+    def moment_bytes(self, x: jax.ShapeDtypeStruct, *, diagonal: bool) -> int:
+        """Memory that one draw takes while moments are computed, and the diagonal too."""
+        return self.working_bytes(x)
+
+    def mean_features(self, moments: Array, dim: int) -> Float[Array, " features"]:
+        """The mean features z̄, from means over all draws."""
+        return moments
+
     def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
-        def linear(x: Block, s: Block, weights: Weights) -> Array:
-            return sum_draws(weighted(self.features(x, s), weights))
-
-        length = block_length(len(data.x), self.working_bytes(data.x), given=self.block_size)
-        return self.sums_of_means(data, linear, lambda z: z, length=length, diagonal=diagonal)
-
-    def sums_of_means(
-        self,
-        data: Data,
-        linear: Callable[[Block, Block, Weights], PyTree],
-        features_of: Callable[[PyTree], Float[Array, " features"]],
-        *,
-        length: int,
-        diagonal: bool,
-    ) -> PairSums:
-        """Pair sums in one pass over the draws: V = ‖z̄‖² with the mean features z̄ = `features_of(mean)`.
-
-        `linear(x, s, weights)` is the sum over a block of what the mean is taken of.
-        """
+        # One pass over the draws: V = ‖z̄‖².
         n, scorer = data.num_draws, data.scorer()
 
         def on_block(rows: PyTree, weights: Weights) -> tuple[PyTree, Array]:
             x, s = scorer(rows)
             delta = sum_draws(weighted(self.diagonal(x, s), weights)) if diagonal else jnp.zeros((), x.dtype)
             extremeness, largest = self.extremes(x, s, weights, n)
-            return (linear(x, s, weights), delta, extremeness), largest
+            return (self.moments(x, s, weights), delta, extremeness), largest
 
+        length = block_length(len(data.x), self.moment_bytes(data.x, diagonal=diagonal), given=self.block_size)
         (mean, delta, extremeness), largest = sum_over_blocks(on_block, data.rows, data.weights, length)
         if data.weights is None:
-            mean, delta = jax.tree.map(lambda leaf: leaf / n, (mean, delta))
-        v = self.squared_norm(features_of(mean)[:, None])[0]
+            mean, delta = mean / n, delta / n
+        v = self.squared_norm(self.mean_features(mean, data.x.shape[1])[:, None])[0]
         return PairSums(v, delta, share_of_few(largest, extremeness))
 
 
 class PairPlan(Plan):
     """A plan with a Stein kernel, summed over tiles of pairs of draws."""
 
+    @property
     @abstractmethod
-    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
-        """Draws on each side of a tile of pairs."""
+    def matrices(self) -> int:
+        """How many matrices of a tile's size there are while it is computed."""
 
-    def up_to(self, order: int, dim: int) -> Self:
-        """The same discrepancy with features of degrees 1 … `order` only."""
-        raise NotImplementedError(f"{type(self).__name__} has no degrees.")
+    def tile_length(self, x: jax.ShapeDtypeStruct) -> int:
+        """Draws on each side of a tile of pairs."""
+        (num_draws, dim), itemsize = x.shape, x.dtype.itemsize
+        longest = min(
+            int((WORKING_SET / (self.matrices * itemsize)) ** 0.5),
+            # Of its rows, positions and scores, moved and multiplied: some twelve arrays.
+            max(1, WORKING_SET // (12 * dim * itemsize)),
+        )
+        return block_length(num_draws, 1, longest, given=self.block_size)
 
     def features_up_to(self, order: int, dim: int) -> FeaturePlan:
         """The plan that has the features of degrees 1 … `order` themselves."""
@@ -229,9 +230,8 @@ class PairPlan(Plan):
 
     def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
         data = data.scored()
-        x, s = data.rows
-        w = equal_weights(data) if data.weights is None else data.weights
-        tile = self.tile_length(len(x), x.shape[1], x.dtype.itemsize)
+        (x, s), w = data.rows, weights_of(data)
+        tile = self.tile_length(data.x)
 
         def tile_sum(left: Side, right: Side) -> Scalar:
             return einsum("i,ij,j->", left.weights, self.kernel(*left.arrays, *right.arrays), right.weights)
@@ -259,16 +259,6 @@ def safe_root(v: Scalar) -> Scalar:
     return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, v)))
 
 
-def equal_weights(data: Data) -> Float[Array, " draws"]:
-    """1/n for every draw."""
-    return jnp.full(len(data.x), 1 / data.num_draws, data.x.dtype)
-
-
-def tile_side(num_draws: int, dim: int, itemsize: int, *, matrices: int, given: int | None) -> int:
-    """Draws on each side of a tile that takes so many matrices of its size while it is computed."""
-    longest = min(
-        int((WORKING_SET / (matrices * itemsize)) ** 0.5),
-        # Of its rows, positions and scores, moved and multiplied: some twelve arrays.
-        max(1, WORKING_SET // (12 * dim * itemsize)),
-    )
-    return block_length(num_draws, 1, longest, given=given)
+def weights_of(data: Data) -> Float[Array, " draws"]:
+    """Those that are given, or 1/n for every draw."""
+    return jnp.full(len(data.x), 1 / data.num_draws, data.x.dtype) if data.weights is None else data.weights

@@ -109,38 +109,25 @@ class PSD(QuadraticDiscrepancy):
         if self.norm == "l1":
             raise ValueError(f"There is no {what} for the L1 norm: a maximum is not a sum over pairs of draws.")
 
-    @property
-    def _remedy(self) -> str:
-        return (
-            "Their products overflow: use `transform='standardize'`, a lower order, a larger penalty, or float64 "
-            "(`jax.config.update('jax_enable_x64', True)`)."
-        )
+    _remedy = (
+        "Their products overflow: use `transform='standardize'`, a lower order, a larger penalty, or float64 "
+        "(`jax.config.update('jax_enable_x64', True)`)."
+    )
 
     def _num_features(self, draws: Draws) -> int:
         return monomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
 
-    @property
-    def _highest_order(self) -> int:
-        return self.order
-
-    def _plan(self, draws: Draws, weights: Weights) -> Plan:
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         settings = self._plan_settings(draws, weights)
-        if self._choose_form(draws, per_degree=settings["multiplier"].shape == (self.order,)) == "dual":
+        per_degree = settings["multiplier"].shape == (self.order,)
+        if self._choose_form(draws, num_replicates, num_statistics, per_degree=per_degree) == "dual":
             return KernelPlan(**settings)
-        if not self.interactions:
+        if num_replicates is not None or not self.interactions:
             return MonomialPlan(**settings, norm=self.norm)
         return MomentPlan(**settings, norm=self.norm, recipe=monomials.feature_recipe(draws.dim, self.order))
 
     def _feature_plan(self, draws: Draws) -> FeaturePlan:
         return MonomialPlan(**self._plan_settings(draws, None), norm=self.norm)
-
-    def _test_plan(self, draws: Draws, weights: Weights, num_replicates: int, num_statistics: int = 1) -> Plan:
-        settings = self._plan_settings(draws, weights)
-        per_degree = settings["multiplier"].shape == (self.order,)
-        form = self._choose_form(
-            draws, per_degree=per_degree, num_replicates=num_replicates, num_statistics=num_statistics
-        )
-        return KernelPlan(**settings) if form == "dual" else MonomialPlan(**settings, norm=self.norm)
 
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         check_streamable(self.transform)
@@ -183,16 +170,10 @@ class PSD(QuadraticDiscrepancy):
         return 1 / penalty if self.norm == "l1" else 1 / jnp.sqrt(penalty)
 
     def _choose_form(
-        self,
-        draws: Draws,
-        *,
-        per_degree: bool = True,
-        num_replicates: int | None = None,
-        num_statistics: int = 1,
+        self, draws: Draws, num_replicates: int | None = None, num_statistics: int = 1, *, per_degree: bool = True
     ) -> str:
         """Primal or dual, for the value alone or for replicates of several statistics as well."""
-        n, dim = draws.num_draws, draws.dim
-        count = self._num_features(draws)
+        n, dim, count = draws.num_draws, draws.dim, self._num_features(draws)
         needs_features = self.norm == "l1" or not per_degree
         if self.form == "dual":
             if needs_features:
@@ -203,28 +184,27 @@ class PSD(QuadraticDiscrepancy):
             return "dual"
         if not self.interactions and num_replicates is None:
             return "primal"
+        needs_features = needs_features or not self.interactions
+        dual = _dual_cost(n, dim, self.order)
         if num_replicates is None:
             size = _primal_bytes(dim, self.order, draws.dtype.itemsize)
-            primal_is_cheaper = _primal_cost(n, dim, self.order) <= _dual_cost(n, dim, self.order)
+            primal = _primal_cost(n, dim, self.order)
         else:
             size = replicate_bytes(count, num_replicates, draws.dtype)
-            forming = 20
-            primal = n * count * (num_replicates + forming)
-            dual = _dual_cost(n, dim, self.order) + n**2 / 2 * num_replicates * num_statistics
-            primal_is_cheaper = primal <= dual
-            needs_features = needs_features or not self.interactions
-        if size > MEMORY_BUDGET and (self.form == "primal" or needs_features):
+            primal = n * count * (num_replicates + _FORMING)
+            dual += n**2 / 2 * num_replicates * num_statistics
+        fits = size <= MEMORY_BUDGET
+        if self.form == "auto" and not needs_features:
+            return "primal" if fits and primal <= dual else "dual"
+        if not fits:
             ways = ["interactions=False"] if self.interactions else []
             ways += ["a lower order", *(["fewer replicates"] if num_replicates else [])]
             ways += [] if needs_features else ["form='dual'"]
-            instead = " or ".join(ways)
             raise ValueError(
                 f"The primal form needs {readable_bytes(size)} for {count:,} monomials of {dim} coordinates, more "
-                f"than the {readable_bytes(MEMORY_BUDGET)} that temporaries may take. Use {instead}."
+                f"than the {readable_bytes(MEMORY_BUDGET)} that temporaries may take. Use {' or '.join(ways)}."
             )
-        if self.form == "primal" or needs_features:
-            return "primal"
-        return "primal" if primal_is_cheaper and size <= MEMORY_BUDGET else "dual"
+        return "primal"
 
 
 def _primal_bytes(dim: int, order: int, itemsize: int) -> int:
@@ -237,14 +217,13 @@ def _primal_bytes(dim: int, order: int, itemsize: int) -> int:
 
 # Costs in multiply-adds of a matrix product, the rest converted at measured rates: forming a monomial,
 # gathering a moment, and the work on each entry of a tile beside its inner products.
+_FORMING, _GATHERING, _TILE_ENTRY = 20, 15, 15
 
 
 def _primal_cost(n: int, dim: int, order: int) -> float:
-    forming, gathering = 20, 15
     gathered = monomials.num_monomials(dim, order) * (2 * order - 1)
-    return n * monomials.num_moment_rows(dim, order) * (dim + 1 + forming) + gathering * gathered
+    return n * monomials.num_moment_rows(dim, order) * (dim + 1 + _FORMING) + _GATHERING * gathered
 
 
 def _dual_cost(n: int, dim: int, order: int) -> float:
-    tile_entry = 15
-    return n**2 / 2 * order * (2.5 * dim + tile_entry)
+    return n**2 / 2 * order * (2.5 * dim + _TILE_ENTRY)

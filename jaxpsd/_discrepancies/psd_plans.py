@@ -1,16 +1,16 @@
 """How the PSD computes: from explicit monomials, from moments, or from the Stein kernel of all monomials."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._core.blocks import MEMORY_BUDGET, block_length
-from jaxpsd._core.programs import Data
+from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.types import Block, Weights, static
-from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, PairSums, Plan, tile_side
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan
 from jaxpsd._stein import monomials
 from jaxpsd._stein.coordinates import Affine
 
@@ -85,12 +85,8 @@ class MonomialPlan(_Monomials, FeaturePlan):
 
     def gram(self, x: Block, s: Block) -> Float[Array, "draws draws"]:
         if self._has_closed_form:
-            return self._as_pairs().gram(x, s)
+            return KernelPlan(**{each.name: getattr(self, each.name) for each in fields(KernelPlan)}).gram(x, s)
         return super().gram(x, s)
-
-    def _as_pairs(self) -> "KernelPlan":
-        settings = {field: getattr(self, field) for field in KernelPlan.__dataclass_fields__}
-        return KernelPlan(**settings)
 
     def _monomial_multiplier(self, dim: int) -> Float[Array, " monomials"]:
         if len(self.multiplier) != self.order:
@@ -105,20 +101,17 @@ class MomentPlan(MonomialPlan):
 
     recipe: monomials.FeatureRecipe
 
-    def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
-        n, dim = data.x.shape
-        columns = monomials.num_moment_rows(dim, self.order) + 2 * (dim + 1)
+    def moments(self, x: Block, s: Block, weights: Weights) -> Float[Array, "rows columns"]:
+        return monomials.stein_moments(x, s, weights, self.order)
+
+    def moment_bytes(self, x: jax.ShapeDtypeStruct, *, diagonal: bool) -> int:
+        columns = monomials.num_moment_rows(x.shape[1], self.order) + 2 * (x.shape[1] + 1)
         if diagonal and not self._has_closed_form:
             columns += 4 * len(self.multiplier)
-        length = block_length(n, columns * data.x.dtype.itemsize, given=self.block_size)
+        return columns * x.dtype.itemsize
 
-        def moments(x: Block, s: Block, weights: Weights) -> Array:
-            return monomials.stein_moments(x, s, weights, self.order)
-
-        def features_of(mean: Float[Array, "rows columns"]) -> Float[Array, " monomials"]:
-            return monomials.mean_features(mean, self.recipe) * self._monomial_multiplier(dim)
-
-        return self.sums_of_means(data, moments, features_of, length=length, diagonal=diagonal)
+    def mean_features(self, moments: Float[Array, "rows columns"], dim: int) -> Float[Array, " monomials"]:
+        return monomials.mean_features(moments, self.recipe) * self._monomial_multiplier(dim)
 
 
 @register_dataclass
@@ -134,8 +127,9 @@ class KernelPlan(_Monomials, PairPlan):
     def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
         return self._as_features().diagonal(x, s)
 
-    def tile_length(self, num_draws: int, dim: int, itemsize: int) -> int:
-        return tile_side(num_draws, dim, itemsize, matrices=6 * self.order, given=self.block_size)
+    @property
+    def matrices(self) -> int:
+        return 6 * self.order
 
     def up_to(self, order: int, dim: int) -> "KernelPlan":
         return replace(self, order=order, multiplier=self.multiplier[:order])
@@ -147,9 +141,9 @@ class KernelPlan(_Monomials, PairPlan):
         if order is None or order == self.order:
             return False
         count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        fits = replicate_bytes(count, num_replicates, self.multiplier.dtype) <= MEMORY_BUDGET
         # Half of all pairs are summed over, by symmetry.
-        is_cheaper = count <= num_draws / 2
-        return is_cheaper and replicate_bytes(count, num_replicates, self.multiplier.dtype) <= MEMORY_BUDGET
+        return fits and count <= num_draws / 2
 
     def _as_features(self) -> MonomialPlan:
         return MonomialPlan(**vars(self))

@@ -31,11 +31,12 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     is_concrete,
 )
+from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
-from jaxpsd._discrepancies.base import QuadraticDiscrepancy
+from jaxpsd._discrepancies.base import Program, QuadraticDiscrepancy, _v
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._stein.coordinates import Affine, Transform, check_transform, in_coordinates, mean_of, resolve
 from jaxpsd._stein.pairs import median_distance
@@ -111,8 +112,6 @@ class RFSD(QuadraticDiscrepancy):
         check_choice(self.location_scale, ("auto", "matched", "published"), "location_scale")
         if isinstance(self.rng_key, jax.Array | np.ndarray | int | float):
             check_key(self.rng_key)
-        if isinstance(self.locations, list | tuple):
-            object.__setattr__(self, "locations", np.asarray(self.locations))
         self._check_common()
 
     def log_value(
@@ -121,34 +120,21 @@ class RFSD(QuadraticDiscrepancy):
         """Logarithm of the discrepancy, where that itself may not be representable. Parameters as in a call."""
         return self._log_value(check_input(target, samples, weights, chains))
 
-    def __call__(
-        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
-    ) -> Scalar:
-        """Discrepancy between the draws and the target, as for every discrepancy."""
-        return self._value(check_input(target, samples, weights, chains))
-
-    def v_statistic(
-        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
-    ) -> Scalar:
-        """Squared discrepancy. Parameters as in a call."""
-        return _representable(self.log_value(target, samples, weights, chains=chains), 2)
-
-    def _value(self, given: Given) -> Scalar:
-        return _representable(self._log_value(given), 1)
-
     def _log_value(self, given: Given) -> Scalar:
         plan = self._plan(given.draws, given.weights)
         return self._returned(run(_log_value, given, plan, result="gathered"), given, "The logarithm")
 
+    def _statistic(self, program: Program, given: Given) -> tuple[Scalar, tuple[Doubt, ...]]:
+        # Users have been warned of the doubts with the logarithm.
+        return _representable(self._log_value(given), 2 if program is _v else 1), ()
+
     def _check_pairs(self, what: str) -> None:
         raise ValueError(f"There is no {what} for the RFSD: a sum of absolute values is not a sum over pairs of draws.")
 
-    @property
-    def _remedy(self) -> str:
-        return (
-            "If the discrepancy is zero, it has no logarithm. Otherwise choose a length c nearer to the distances "
-            "between draws, or float64 (`jax.config.update('jax_enable_x64', True)`)."
-        )
+    _remedy = (
+        "If the discrepancy is zero, it has no logarithm. Otherwise choose a length c nearer to the distances "
+        "between draws, or float64 (`jax.config.update('jax_enable_x64', True)`)."
+    )
 
     @property
     def _chooses_by_all_draws(self) -> bool:
@@ -157,16 +143,11 @@ class RFSD(QuadraticDiscrepancy):
     def _num_features(self, draws: Draws) -> int:
         return draws.dim * (self.num_features if self.locations is None else len(self.locations))
 
-    def _plan(self, draws: Draws, weights: Weights) -> "WeightedFeaturesPlan":
-        return self._fitted_to(draws, weights, in_test=False)
-
-    def _test_plan(self, draws: Draws, weights: Weights, num_replicates: int, num_statistics: int = 1) -> Plan:
-        return self._fitted_to(draws, weights, in_test=True)
-
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         raise ValueError("RFSD looks at all draws before it computes, which a stream has not seen.")
 
-    def _fitted_to(self, draws: Draws, weights: Weights, *, in_test: bool) -> "WeightedFeaturesPlan":
+    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        in_test = num_replicates is not None
         transform = resolve(check_transform(self.transform), draws, weights)
         centre = mean_of(draws, weights, transform)
         c = self.c

@@ -93,7 +93,7 @@ def diagnose(
     # Coordinates, and how dependent the draws are, serve the test and the table.
     standardized = fit(Rule.STANDARDIZE, draws, given.weights)
     psd = PSD(order, interactions=interactions, transform="standardize", form="primal")
-    plan = replace(psd, transform=standardized)._test_plan(draws, given.weights, num_replicates)
+    plan = replace(psd, transform=standardized)._plan(draws, given.weights, num_replicates)
     dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
     test_key, table_key = jax.random.split(rng_key)
     transform = fit_to_target(given, standardized)

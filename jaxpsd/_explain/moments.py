@@ -247,7 +247,7 @@ def make_table(
         standardized = fit(Rule.STANDARDIZE, draws, weights)
     affine = standardized if transform is Rule.STANDARDIZE else resolve(check_transform(transform), draws, weights)
     psd = replace(psd, transform=affine)
-    plan = psd._test_plan(draws, weights, settings.num_replicates)
+    plan = psd._plan(draws, weights, settings.num_replicates)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
     columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers)
     psd._check_value(columns, given, "A mean Stein feature")

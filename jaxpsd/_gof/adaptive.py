@@ -121,11 +121,10 @@ def run_adaptive_test(
         given = score_in_advance(given)
         transform = fit_to_target(given)
     psd = PSD(order, interactions=interactions, transform=transform)
-    draws, num_replicates = given.draws, settings.num_replicates
+    maximum = _order_of_maximum(psd, given.draws, settings.num_replicates)
     orders, unbiased = (1, order) if order > 1 else (1,), settings.method == "multinomial"
-    wanted = Wanted(orders, unbiased=unbiased, maximum=_order_of_maximum(psd, draws, num_replicates))
-    plan = psd._test_plan(draws, given.weights, num_replicates, len(wanted.orders))
-    values, scheme, doubts = resample(rng_key, psd, plan, given, settings, wanted, dependence)
+    wanted = Wanted(orders, unbiased=unbiased, maximum=maximum)
+    values, scheme, doubts = resample(rng_key, psd, given, settings, wanted, dependence)
     parts = result_of(values, scheme, settings, (*labels_of(wanted), f"maximum of order {wanted.maximum}"))
     smallest = pvalues.smallest(values)[None]
     return result_of(smallest, scheme, settings, ("−log₁₀ of the smallest p",), parts).doubted(doubts)

@@ -8,7 +8,6 @@ one: the draws as they are. In dual form they are Σ_ij v_i v_j Δ(x_i, x_j), ov
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.tree_util import register_static
 from jaxtyping import Array, Float
@@ -26,12 +25,10 @@ from jaxpsd._core.blocks import (
 from jaxpsd._core.programs import Data
 from jaxpsd._core.sharding import num_shares, sum_of_shares
 from jaxpsd._core.types import Block, PyTree, Weights
-from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan, equal_weights, not_negative
-from jaxpsd._gof.multipliers import Counts, Multinomial, Multipliers, Parity, Shifted, Signs, as_numbers
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan, not_negative, weights_of
+from jaxpsd._gof.multipliers import Counts, Multinomial, Multipliers, Parity, Signs, unpacked
+from jaxpsd._gof.pvalues import Values
 from jaxpsd._gof.symptoms import Symptoms, observe, symptoms_from
-
-Values = Float[Array, "statistics columns"]
-"""A row for each statistic: the observed value first, then its replicates."""
 
 # The multipliers of a block: more than this does not stay in cache until it is used.
 _MULTIPLIER_BYTES = 2**21
@@ -72,27 +69,22 @@ class Sums(NamedTuple):
 
     def continuing(self, before: Parity) -> "Sums":
         """The sums of draws that follow others, where they were made as if the signs before them were +1."""
-        return self._replace(z=self.z * as_numbers(before, self.z.dtype)[None])
+        return self._replace(z=self.z * unpacked(before[None], 1, self.z.dtype))
 
 
-def bootstrap(
-    data: Data, plan: Plan, multipliers: Signs | Shifted | Multinomial, wanted: Wanted
-) -> tuple[Values, Symptoms]:
+def bootstrap(data: Data, plan: Plan, multipliers: Signs | Multinomial, wanted: Wanted) -> tuple[Values, Symptoms]:
     """All statistics wanted, and their replicates."""
-    data = plan.prepare(data)
-    ready = multipliers if isinstance(multipliers, Shifted) else multipliers.of_share(data.positions)
+    data, of_share = plan.prepare(data), multipliers.of_share(data.positions)
     if isinstance(plan, FeaturePlan):
-        return _from_features(data, plan, ready, wanted)
+        return _from_features(data, plan, of_share, wanted)
     assert isinstance(plan, PairPlan)
     data = data.scored()
     x, s = data.rows
     sums, largest = observe(plan, x, s, data.weights, data.num_draws)
-    return _from_pairs_or_features(data, plan, ready, wanted), symptoms_from(sum_of_shares(sums), largest)
+    return _from_pairs_or_features(data, plan, of_share, wanted), symptoms_from(sum_of_shares(sums), largest)
 
 
-def _from_pairs_or_features(
-    data: Data, plan: PairPlan, multipliers: Signs | Shifted | Counts, wanted: Wanted
-) -> Values:
+def _from_pairs_or_features(data: Data, plan: PairPlan, multipliers: Signs | Counts, wanted: Wanted) -> Values:
     """Each statistic in the way that is cheaper for it; a maximum needs the features, but those of low degree only."""
     n, dim, count = data.num_draws, data.x.shape[1], multipliers.num_replicates
     low = [order for order in wanted.orders if plan.is_cheaper_from_features(order, n, dim, count)]
@@ -104,24 +96,22 @@ def _from_pairs_or_features(
         some = plan.features_up_to(max(filter(None, [*low, wanted.maximum])), dim)
         rows += [*_from_features(data, some, multipliers, replace(wanted, orders=tuple(low)))[0]]
     # Those over pairs came first; a maximum stays last.
-    place = {order: row for row, order in enumerate([*high, *low])}
-    return jnp.stack([*(rows[place[order]] for order in wanted.orders), *rows[len(place) :]])
+    places = [[*high, *low].index(order) for order in wanted.orders]
+    return jnp.stack([*(rows[place] for place in places), *rows[len(places) :]])
 
 
 # --- from features ----------------------------------------------------------------------------------------
 
 
 def _from_features(
-    data: Data, plan: FeaturePlan, multipliers: Signs | Shifted | Counts, wanted: Wanted
+    data: Data, plan: FeaturePlan, multipliers: Signs | Counts, wanted: Wanted
 ) -> tuple[Values, Symptoms]:
     sums, seen = accumulate_all(data, plan, multipliers, wanted)
     num_draws = None if data.weights is not None else data.num_draws
     return statistics(plan, wanted, sums, num_draws, data.x.shape[1]), seen
 
 
-def accumulate_all(
-    data: Data, plan: FeaturePlan, multipliers: Signs | Shifted | Counts, wanted: Wanted
-) -> tuple[Sums, Symptoms]:
+def accumulate_all(data: Data, plan: FeaturePlan, multipliers: Signs | Counts, wanted: Wanted) -> tuple[Sums, Symptoms]:
     """Sums over all draws, those of other devices too."""
     sums, seen, last = accumulate(data, plan, multipliers, wanted, multipliers.start())
     if isinstance(multipliers, Signs) and num_shares() > 1:
@@ -130,7 +120,7 @@ def accumulate_all(
 
 
 def accumulate(
-    data: Data, plan: FeaturePlan, multipliers: Signs | Shifted | Counts, wanted: Wanted, carry: PyTree
+    data: Data, plan: FeaturePlan, multipliers: Signs | Counts, wanted: Wanted, carry: PyTree
 ) -> tuple[Sums, Symptoms, PyTree]:
     """Sums over the draws of this device; and what the multipliers hand on to the draws that follow."""
     n, scorer = data.num_draws, data.scorer()
@@ -141,21 +131,14 @@ def accumulate(
         seen, largest = observe(plan, x, s, weights, n)
         return carry, (_block_sums(plan, wanted, x, s, weights, v), seen), largest
 
-    length = _block_length(plan, data.x, multipliers.num_replicates)
+    row_bytes = (1 + multipliers.num_replicates) * data.x.dtype.itemsize
+    longest = max(1, min(WORKING_SET // plan.working_bytes(data.x), _MULTIPLIER_BYTES // row_bytes))
+    length = block_length(len(data.x), 1, longest, given=plan.block_size)
     carry, (sums, seen), largest = scan_over_blocks(on_block, carry, data.rows, data.weights, length)
     return sums, symptoms_from(sum_of_shares(seen), largest), carry
 
 
-def _block_length(plan: FeaturePlan, x: jax.ShapeDtypeStruct, num_replicates: int) -> int:
-    """Draws to work on at a time."""
-    row_bytes = (1 + num_replicates) * x.dtype.itemsize
-    longest = max(1, min(WORKING_SET // plan.working_bytes(x), _MULTIPLIER_BYTES // row_bytes))
-    return block_length(len(x), 1, longest, given=plan.block_size)
-
-
-def _block_sums(
-    plan: FeaturePlan, wanted: Wanted, x: Block, s: Block, weights: Weights, multipliers: Multipliers
-) -> Sums:
+def _block_sums(plan: FeaturePlan, wanted: Wanted, x: Block, s: Block, weights: Weights, v: Multipliers) -> Sums:
     """What a block of draws adds to the sums."""
     tau = weighted(plan.features(x, s), weights).T
     squares = diagonals = None
@@ -163,8 +146,8 @@ def _block_sums(
         squares = (tau**2).sum(axis=1)
     if wanted.unbiased and wanted.orders:
         counts = (_up_to(plan, order, x.shape[1])[1] for order in wanted.orders)
-        diagonals = einsum("kn,nm->km", jnp.stack([(tau[:k] ** 2).sum(axis=0) for k in counts]), multipliers**2)
-    return Sums(einsum("jn,nm->jm", tau, multipliers), squares, diagonals)
+        diagonals = einsum("kn,nm->km", jnp.stack([(tau[:k] ** 2).sum(axis=0) for k in counts]), v**2)
+    return Sums(einsum("jn,nm->jm", tau, v), squares, diagonals)
 
 
 def statistics(plan: FeaturePlan, wanted: Wanted, sums: Sums, num_draws: Array | int | None, dim: int) -> Values:
@@ -172,7 +155,7 @@ def statistics(plan: FeaturePlan, wanted: Wanted, sums: Sums, num_draws: Array |
     z = sums.z if num_draws is None else sums.z / num_draws
     rows = [some.squared_norm(z[:count]) for some, count in (_up_to(plan, order, dim) for order in wanted.orders)]
     if sums.diagonals is not None and num_draws is not None:
-        rows = [_unbiased(v, delta, num_draws) for v, delta in zip(rows, sums.diagonals, strict=True)]
+        rows = [*_unbiased(jnp.stack(rows), sums.diagonals, num_draws)]
     if sums.squares is not None and wanted.maximum is not None:
         _, count = _up_to(plan, wanted.maximum, dim)
         # A feature that is zero for every draw is not an extreme one.
@@ -186,24 +169,20 @@ def _up_to(plan: FeaturePlan, order: int | None, dim: int) -> tuple[FeaturePlan,
     return (plan, None) if order is None else ((some := plan.up_to(order, dim)), some.num_features(dim))
 
 
-def _unbiased(
-    v: Float[Array, " columns"], diagonal: Float[Array, " columns"], num_draws: Array | int
-) -> Float[Array, " columns"]:
+def _unbiased(v: Values, diagonals: Values, num_draws: Array | int) -> Values:
     """V without its diagonal: Σ_{i≠j} v_i v_j Δ_ij / n²; for the draws as they are, / n(n − 1)."""
-    u = v - diagonal / num_draws / num_draws
-    return u.at[0].multiply(num_draws / (num_draws - 1))
+    u = v - diagonals / num_draws / num_draws
+    return u.at[:, 0].multiply(num_draws / (num_draws - 1))
 
 
 # --- from pairs of draws ----------------------------------------------------------------------------------
 
 
-def _from_pairs(data: Data, plan: PairPlan, multipliers: Signs | Shifted | Counts, wanted: Wanted) -> Values:
-    (x, s), n = data.rows, data.num_draws
-    dim = x.shape[1]
+def _from_pairs(data: Data, plan: PairPlan, multipliers: Signs | Counts, wanted: Wanted) -> Values:
+    (x, s), n, w = data.rows, data.num_draws, weights_of(data)
     ready = multipliers if isinstance(multipliers, Counts) else multipliers.prepared(len(x))
-    w = equal_weights(data) if data.weights is None else data.weights
-    plans = [plan if order is None else plan.up_to(order, dim) for order in wanted.orders]
-    length = plan.tile_length(len(x), dim, x.dtype.itemsize)
+    plans = [plan if order is None else plan.up_to(order, x.shape[1]) for order in wanted.orders]
+    length = plan.tile_length(data.x)
 
     def tile_sum(left: Side, right: Side) -> Float[Array, "orders columns"]:
         (one, left_v), (other, right_v) = left.arrays, right.arrays
@@ -221,5 +200,4 @@ def _from_pairs(data: Data, plan: PairPlan, multipliers: Signs | Shifted | Count
         return carry, einsum("kn,nm->km", deltas, ready.rows(span.start, length).astype(x.dtype) ** 2), None
 
     _, delta, _ = scan_over_blocks(diagonal, None, (x, s), None, length)
-    delta = sum_of_shares(delta)
-    return jnp.stack([_unbiased(*row, n) for row in zip(v, delta, strict=True)])
+    return _unbiased(v, sum_of_shares(delta), n)

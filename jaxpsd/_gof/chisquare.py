@@ -15,7 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-Curve = Callable[[Float[np.ndarray, " points"]], Float[np.ndarray, " points"]]
+Points = Float[np.ndarray, " points"]
+Weights = Float[np.ndarray, " terms"]
 
 # Weights below this share of the largest change no digit that is kept, however many they are.
 _NEGLIGIBLE = 1e-16
@@ -23,7 +24,7 @@ _TOLERANCE = 1e-11
 _MOST_HALVINGS = 12
 
 
-def survival(q: float, weights: Float[np.ndarray, " terms"]) -> float:
+def survival(q: float, weights: Weights) -> float:
     """P(Σ_i ω_i Z_i² > q) for weights ω_i ≥ 0."""
     omega = np.asarray(weights, np.float64)
     omega = omega[omega > _NEGLIGIBLE * omega.max(initial=0)]
@@ -36,7 +37,7 @@ def survival(q: float, weights: Float[np.ndarray, " terms"]) -> float:
     return max(0.0, 1 + _integral(q, omega, _crossing(q, omega, -0.5 * (len(omega) + 2) / q, 0.0)))
 
 
-def critical_value(alpha: float, weights: Float[np.ndarray, " terms"]) -> float:
+def critical_value(alpha: float, weights: Weights) -> float:
     """The q with P(Σ_i ω_i Z_i² > q) = alpha."""
     high = float(np.sum(weights))
     while survival(high, weights) > alpha:
@@ -44,7 +45,7 @@ def critical_value(alpha: float, weights: Float[np.ndarray, " terms"]) -> float:
     return _root(lambda q: survival(q, weights) - alpha, 0.0, high)
 
 
-def _crossing(q: float, omega: Float[np.ndarray, " terms"], low: float, high: float) -> float:
+def _crossing(q: float, omega: Weights, low: float, high: float) -> float:
     """Where K(t) − qt − log|t|, convex between `low` and `high`, is smallest."""
     # The slope is infinite at both ends, of opposite signs.
     inside = 1e-12 * (high - low)
@@ -58,12 +59,12 @@ def _root(fn: Callable[[float], float], low: float, high: float) -> float:
     return brentq(fn, low, high, xtol=1e-300, rtol=1e-12)  # pyright: ignore
 
 
-def _integral(q: float, omega: Float[np.ndarray, " terms"], crossing: float) -> float:
+def _integral(q: float, omega: Weights, crossing: float) -> float:
     ratio = 2 * omega / (1 - 2 * omega * crossing)
     second, third = (ratio**2).sum() / 2, (ratio**3).sum()
     bend = third / (6 * second)
 
-    def curve(v: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
+    def curve(v: Points) -> Points:
         t = crossing + 1j * v + bend * v**2
         log_value = -0.5 * np.log1p(-2 * np.outer(t, omega)).sum(axis=1) - q * t
         # dt = (i + 2 bend v) dv; the other half of the path is the complex conjugate.
@@ -80,7 +81,7 @@ def _integral(q: float, omega: Float[np.ndarray, " terms"], crossing: float) -> 
     return value
 
 
-def _trapezoid(curve: Curve, step: float) -> float:
+def _trapezoid(curve: Callable[[Points], Points], step: float) -> float:
     """∫_0^∞ of a curve that is even and falls off."""
     total, start, points = 0.0, 0, 64
     while True:

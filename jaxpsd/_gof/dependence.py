@@ -41,6 +41,9 @@ _ENOUGH_TIMES = 50
 _FALSE_ALARM = 1e-3
 
 
+_Places = Int[np.ndarray, "shares stretches"]
+
+
 class Dependence(NamedTuple):
     """What a set of chains looks like.
 
@@ -60,11 +63,10 @@ def measure_dependence(given: Given, plan: Plan) -> Dependence:
     chain = draws.num_draws // draws.num_chains
     length = min(chain, max(2, PILOT_DRAWS // draws.num_chains))
     while True:
-        stride = max(1, length * draws.num_chains // _POINTS)
-        stride = min(stride, max(1, length // 2))
+        stride = max(1, min(length * draws.num_chains // _POINTS, length // 2))
         kept = length - length % stride
-        shape, stretches = _Shape(draws.num_chains, kept // stride, stride), _stretches(draws, kept, stride)
-        found = run(_pilot, given, plan, stretches, shape)
+        shape = _Shape(draws.num_chains, kept // stride, stride)
+        found = run(_pilot, given, plan, _stretches(draws, kept, stride), shape)
         times, errors, lag_one = map(np.asarray, found)
         time = float(times.max())
         if length == chain or time * _ENOUGH_TIMES < length:
@@ -86,21 +88,12 @@ class _Shape(NamedTuple):
     stride: int
 
 
-class _Stretches(NamedTuple):
-    """The stretches of successive draws that begin in each share.
+def _stretches(draws: Draws, kept: int, stride: int) -> tuple[_Places, _Places]:
+    """The last draws of each chain, in stretches of successive draws, a row for those that begin in each share.
 
-    start
-        The draw that each begins with, counted within the share.
-    number
-        Which of all stretches it is, chain by chain; one too many where a share has fewer than others.
+    Which draw of the share each begins with; and which of all stretches it is, chain by chain: one too many where a
+    share has fewer than others.
     """
-
-    start: Int[np.ndarray, "shares stretches"]
-    number: Int[np.ndarray, "shares stretches"]
-
-
-def _stretches(draws: Draws, kept: int, stride: int) -> _Stretches:
-    """The last draws of each chain, in stretches."""
     shards = shards_of(draws.positions)
     shares = 1 if shards is None else shards.count
     per_chain, per_share = draws.num_draws // draws.num_chains, draws.num_draws // shares
@@ -114,10 +107,10 @@ def _stretches(draws: Draws, kept: int, stride: int) -> _Stretches:
     for k in range(shares):
         mine = np.flatnonzero(share == k)
         start[k, : len(mine)], number[k, : len(mine)] = first[mine] % per_share, mine
-    return _Stretches(start, number)
+    return start, number
 
 
-def _pilot(data: Data, plan: Plan, stretches: _Stretches, shape: _Shape) -> tuple[Array, Array, Array]:
+def _pilot(data: Data, plan: Plan, stretches: tuple[_Places, _Places], shape: _Shape) -> tuple[Array, Array, Array]:
     """Autocorrelation times of the leading features, their errors if they were one, and lag-one correlations."""
     scorer, x = plan.prepare(data).scorer(), data.x
     # A stretch may end among the draws of the next share.
@@ -168,7 +161,7 @@ def times_by_chain(given: Given, plan: Plan) -> Float[np.ndarray, " chains"]:
 def _times_by_chain(data: Data, plan: Plan, shape: _Shape) -> Float[Array, " chains"]:
     length = len(data.x) // shape.num_chains
     start = length - shape.stride * np.arange(shape.per_chain, 0, -1)
-    stretches = _Stretches(start[None], np.arange(shape.per_chain)[None])
+    stretches = start[None], np.arange(shape.per_chain)[None]
     alone = shape._replace(num_chains=1)
 
     def time(rows: PyTree) -> Scalar:
@@ -200,11 +193,9 @@ def _integrated_times(
     length = series.shape[1]
     spectrum = jnp.fft.rfft(series, n=2 * length, axis=1)
     covariance = jnp.fft.irfft(jnp.abs(spectrum) ** 2, n=2 * length, axis=1)[:, :length].mean(axis=0)
-    tiny = jnp.finfo(series.dtype).tiny
-    correlation = covariance / jnp.maximum(covariance[:1], tiny)
+    correlation = covariance / jnp.maximum(covariance[:1], jnp.finfo(series.dtype).tiny)
     times = 2 * jnp.cumsum(correlation, axis=0) - 1
-    lags = jnp.arange(length)[:, None]
-    wide_enough = lags >= _WINDOW * times
+    wide_enough = jnp.arange(length)[:, None] >= _WINDOW * times
     window = jnp.where(wide_enough.any(axis=0), jnp.argmax(wide_enough, axis=0), length - 1)
     time = jnp.take_along_axis(times, window[None], axis=0)[0]
     return jnp.maximum(time, 1 / length), window.astype(series.dtype)

@@ -24,9 +24,10 @@ from jaxpsd._discrepancies.base import Discrepancy, largest_score
 from jaxpsd._discrepancies.ksd import LinearKSD
 from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan
 from jaxpsd._gof import chisquare
-from jaxpsd._gof.bootstrap import Values, Wanted, bootstrap
+from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.dependence import PILOT_DRAWS, Dependence, measure_dependence
-from jaxpsd._gof.limits import Null, null_matrix, null_root, simulate, simulate_norms
+from jaxpsd._gof.limits import Null, null_matrix, null_root, simulate
+from jaxpsd._gof.pvalues import Values
 from jaxpsd._gof.result import GofResult, result_of, without_replicates
 from jaxpsd._gof.scheme import Scheme, choose_bootstrap, effective_draws
 from jaxpsd._gof.settings import (
@@ -137,7 +138,10 @@ def gof_test(
     if not deterministic:
         settings.check_attainable()
     orders = check_orders(orders, discrepancy)
-    _check_combination(settings, discrepancy, weights, orders, null_samples, null_target, deterministic)
+    check_weights_suit(settings.method, weights)
+    options = {"null_samples": null_samples, "null_target": null_target, "deterministic": deterministic or None}
+    chosen = [option for option, value in options.items() if value is not None]
+    _check_combination(settings.method, discrepancy, orders, chosen)
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)
     if settings.method == "asymptotic":
@@ -148,38 +152,27 @@ def gof_test(
             result = _limit_test(rng_key, discrepancy, given, null, settings, deterministic=deterministic)
     else:
         wanted = wanted_of(orders, unbiased=settings.method == "multinomial")
-        plan = discrepancy._test_plan(given.draws, given.weights, num_replicates, len(wanted.orders))
-        values, scheme, doubts = resample(rng_key, discrepancy, plan, given, settings, wanted)
+        values, scheme, doubts = resample(rng_key, discrepancy, given, settings, wanted)
         result = result_of(values, scheme, settings, labels_of(wanted)).doubted(doubts)
     warn_of(result.doubts)
     return result
 
 
 def _check_combination(
-    settings: Settings,
-    discrepancy: Discrepancy,
-    weights: ArrayLike | None,
-    orders: Sequence[int] | None,
-    null_samples: PyTree | None,
-    null_target: Target | None,
-    deterministic: bool,
+    method: str, discrepancy: Discrepancy, orders: Sequence[int] | None, chosen: Sequence[str]
 ) -> None:
-    """What goes with which method, and with which discrepancy."""
-    method, name = settings.method, type(discrepancy).__name__
-    check_weights_suit(method, weights)
-    if method == "multinomial" or (method == "asymptotic" and deterministic):
+    """What goes with which method, and with which discrepancy; options of the asymptotic test were `chosen`."""
+    name = type(discrepancy).__name__
+    if method == "multinomial" or (method == "asymptotic" and "deterministic" in chosen):
         discrepancy._check_pairs("U-statistic, which this method tests,")
     if isinstance(discrepancy, LinearKSD):
         if method != "asymptotic":
             raise ValueError(f"{name} is a mean of independent terms, tested by method='asymptotic'; got {method!r}.")
-        if deterministic or null_samples is not None:
+        if "deterministic" in chosen or "null_samples" in chosen:
             raise ValueError(f"The test of {name} is a z-test; it needs neither `null_samples` nor `deterministic`.")
-    if method != "asymptotic":
-        given = {"null_samples": null_samples, "null_target": null_target, "deterministic": deterministic or None}
-        for option, value in given.items():
-            if value is not None:
-                check_belongs(option, "asymptotic", method)
-    if null_target is not None and null_samples is None:
+    for option in chosen:
+        check_belongs(option, "asymptotic", method)
+    if "null_target" in chosen and "null_samples" not in chosen:
         raise ValueError("`null_target` are the scores at `null_samples`, which are missing.")
     if orders is not None and method == "asymptotic":
         raise ValueError("`orders` are compared on common replicates; use a bootstrap, such as method='auto'.")
@@ -196,20 +189,18 @@ def score_in_advance(given: Given) -> Given:
 def resample(
     rng_key: PRNGKeyArray,
     discrepancy: Discrepancy,
-    plan: Plan,
     given: Given,
     settings: Settings,
     wanted: Wanted,
     dependence: Dependence | None = None,
 ) -> tuple[Values, Scheme, tuple[Doubt, ...]]:
     """The wanted statistics and their replicates, by the method that suits the draws; and doubts."""
-    draws = given.draws
+    plan = discrepancy._plan(given.draws, given.weights, settings.num_replicates, len(wanted.orders))
     if settings.measures:
         given = score_in_advance(given)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
-    is_pairwise = isinstance(plan, PairPlan)
-    rows = plan.tile_length(draws.num_draws, draws.dim, draws.dtype.itemsize) if is_pairwise else 1
-    _check_replicates_fit(settings.num_replicates, rows, given)
+    rows = plan.tile_length(given.data.x) if isinstance(plan, PairPlan) else 1
+    check_fits((rows, 1 + settings.num_replicates), given.draws.dtype, "The replicates", "Take fewer of them.")
     values, seen = run(bootstrap, given, plan, scheme.multipliers, wanted)
     check_values(values, discrepancy, given, "A statistic or one of its replicates")
     return values, scheme, (*given.doubts, *doubts_of(seen, scheme, given, plan, settings))
@@ -219,14 +210,8 @@ def doubts_of(seen: Symptoms, scheme: Scheme, given: Given, plan: Plan, settings
     """What makes a bootstrap of these draws doubtful."""
     independent = scheme.method in INDEPENDENT
     effective = None if independent else effective_draws(scheme, given.draws)
-    return (
-        *find_doubts(seen, given.draws, plan, method=scheme.method, assumes_independence=independent),
-        *find_too_few(scheme.floor, settings.alpha, effective, plan.highest_degree),
-    )
-
-
-def _check_replicates_fit(num_replicates: int, rows: int, given: Given) -> None:
-    check_fits((rows, 1 + num_replicates), given.draws.dtype, "The replicates", "Take fewer of them.")
+    too_few = find_too_few(scheme.floor, settings.alpha, effective, plan.highest_degree)
+    return (*find_doubts(seen, given.draws, plan, scheme.method, independent=independent), *too_few)
 
 
 def check_values(values: Float[Array, "..."], discrepancy: Discrepancy, given: Given, what: str) -> None:
@@ -265,7 +250,7 @@ def _limit_test(
     deterministic: bool,
 ) -> GofResult:
     """Compare U with its limit, given by a matrix; or V, where the norm is not a sum of squares, by a root of one."""
-    plan, n = discrepancy._test_plan(given.draws, given.weights, 0), given.draws.num_draws
+    plan, n = discrepancy._plan(given.draws, given.weights, 0), given.draws.num_draws
     is_quadratic = not isinstance(plan, FeaturePlan) or plan.is_quadratic
 
     def limit_of(given: Given, what: str, *, centred: bool) -> tuple[Array, Array, Symptoms]:
@@ -275,35 +260,28 @@ def _limit_test(
         check_fits((side, side), draws.dtype, "The matrix of the null distribution", "Use a bootstrap, or fewer draws.")
         if is_quadratic:
             kind = Null(from_features=side == count, centred=centred)
+            lacks_features = kind.from_features and not isinstance(plan, FeaturePlan)
+            suited = discrepancy._feature_plan(draws) if lacks_features else plan
             # The n × n matrix is made on one device.
-            result = "sums" if kind.from_features else "gathered"
-            found = run(null_matrix, given, _with_features(plan, discrepancy, given, kind), kind, result=result)
+            found = run(null_matrix, given, suited, kind, result="sums" if kind.from_features else "gathered")
         else:
             found = run(null_root, given, plan)
         discrepancy._check_value(jnp.append(jnp.abs(found[1]).max(), found[0]), given, what)
         return found
 
-    _check_replicates_fit(settings.num_replicates, 1, given)
+    check_fits((1, 1 + settings.num_replicates), given.draws.dtype, "The replicates", "Take fewer of them.")
     statistic, matrix, seen = limit_of(given, "The statistic or its null distribution", centred=True)
     check_values(jnp.append(jnp.abs(matrix).max(), statistic), discrepancy, given, "The statistic")
     if null is not None:
         matrix = move_to_devices_of(statistic, limit_of(null, "The null distribution", centred=False)[1])
-    doubts = (*given.doubts, *find_doubts(seen, given.draws, plan, method="asymptotic", assumes_independence=True))
+    doubts = (*given.doubts, *find_doubts(seen, given.draws, plan, "asymptotic", independent=True))
     if deterministic:
         return _deterministic(statistic, matrix, n, settings).doubted(doubts)
-    key, count = move_to_devices_of(matrix, rng_key), settings.num_replicates
-    replicates = simulate(key, matrix, count) if is_quadratic else simulate_norms(key, plan, matrix, count)
+    key = move_to_devices_of(matrix, rng_key)
+    replicates = simulate(key, matrix, settings.num_replicates, None if is_quadratic else plan)
     values = jnp.append(statistic, replicates / n)[None]
-    return result_of(values, _ASYMPTOTIC, settings, ("U" if is_quadratic else "V",)).doubted(doubts)
-
-
-_ASYMPTOTIC = Scheme("asymptotic", None, None, None, 0.0)
-
-
-def _with_features(plan: Plan, discrepancy: Discrepancy, given: Given, kind: Null) -> Plan:
-    """The plan, or where features are needed that it has not, the one that has them."""
-    lacks = kind.from_features and not isinstance(plan, FeaturePlan)
-    return discrepancy._feature_plan(given.draws) if lacks else plan
+    scheme, label = Scheme("asymptotic", None, None, None, 0.0), "U" if is_quadratic else "V"
+    return result_of(values, scheme, settings, (label,)).doubted(doubts)
 
 
 def _deterministic(u: Array, matrix: Array, num_draws: int, settings: Settings) -> GofResult:

@@ -23,6 +23,8 @@ from jaxpsd._core.types import PyTree, Scalar, Weights
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._gof.symptoms import Symptoms, observe, symptoms_from
 
+Matrix = Float[Array, "side side"]
+
 # Replicates simulated at a time.
 _BATCH = 64
 
@@ -42,30 +44,21 @@ class Null:
     centred: bool
 
 
-def null_matrix(data: Data, plan: Plan, null: Null) -> tuple[Scalar, Float[Array, "side side"], Symptoms]:
+def null_matrix(data: Data, plan: Plan, null: Null) -> tuple[Scalar, Matrix, Symptoms]:
     """U of the draws, and the matrix M that belongs to them."""
-    prepared = plan.prepare(data)
-    if null.from_features:
-        assert isinstance(plan, FeaturePlan)
-        u, matrix, diagonal, seen = _from_features(prepared, plan, centred=null.centred)
-    else:
-        u, matrix, diagonal, seen = _from_gram(prepared, plan, centred=null.centred)
-    return u, matrix * _shrinkage((matrix**2).sum(), diagonal, data.num_draws), seen
+    find = _from_features if null.from_features else _from_gram
+    u, matrix, diagonal, seen = find(plan.prepare(data), plan, centred=null.centred)
+    # By how much M has to shrink for the variance 2 Σ_ij M_ij² to be right: Σ_ij M_ij² = Σ_ij Δ_ij² / n² has terms
+    # i = j, Σ_i Δ_ii² / n², that the variance of U has not. With many features, or features with heavy tails, they are
+    # not small, and the test would seldom reject.
+    squares, n = (matrix**2).sum(), data.num_draws
+    ratio = (squares - diagonal) / squares * n / (n - 1)
+    return u, matrix * jnp.where(squares > 0, jnp.sqrt(jnp.clip(ratio, 0, 1)), 1), seen
 
 
-def _shrinkage(squares: Scalar, diagonal: Scalar, num_draws: int) -> Scalar:
-    """By how much an estimated matrix has to shrink for the variance 2 Σ_ij M_ij² to be right.
-
-    Σ_ij M_ij² = Σ_ij Δ_ij² / n² has terms i = j, Σ_i Δ_ii² / n², that the variance of U has not. With many features,
-    or features with heavy tails, they are not small, and the test would seldom reject.
-    """
-    ratio = (squares - diagonal) / squares * num_draws / (num_draws - 1)
-    return jnp.where(squares > 0, jnp.sqrt(jnp.clip(ratio, 0, 1)), 1)
-
-
-def _from_features(
-    data: Data, plan: FeaturePlan, *, centred: bool
-) -> tuple[Scalar, Float[Array, "features features"], Scalar, Symptoms]:
+def _from_features(data: Data, plan: Plan, *, centred: bool) -> tuple[Scalar, Matrix, Scalar, Symptoms]:
+    """U, M, Σ_i Δ_ii² / n² and what was seen, from the covariance of the features."""
+    assert isinstance(plan, FeaturePlan)
     n = data.num_draws
     total, moments, seen = _feature_moments(data, plan)
     mean = total[:-1]
@@ -78,9 +71,7 @@ def _from_features(
     return u, moments[:-1, :-1] - jnp.outer(mean, mean), diagonal / n, seen
 
 
-def _feature_moments(
-    data: Data, plan: FeaturePlan
-) -> tuple[Float[Array, " extended"], Float[Array, "extended extended"], Symptoms]:
+def _feature_moments(data: Data, plan: FeaturePlan) -> tuple[Float[Array, " extended"], Matrix, Symptoms]:
     """First and second moments of the features over the draws, with ‖τ‖² as one more feature.
 
     Products with that one give all that the diagonal of the Gram matrix needs.
@@ -99,9 +90,8 @@ def _feature_moments(
     return total / n, products / n, symptoms_from(seen, largest)
 
 
-def _from_gram(
-    data: Data, plan: Plan, *, centred: bool
-) -> tuple[Scalar, Float[Array, "draws draws"], Scalar, Symptoms]:
+def _from_gram(data: Data, plan: Plan, *, centred: bool) -> tuple[Scalar, Matrix, Scalar, Symptoms]:
+    """The same from the Gram matrix."""
     x, s = data.scored().rows
     gram, n = plan.gram(x, s), len(x)
     rows = gram.mean(axis=0)
@@ -114,37 +104,24 @@ def _from_gram(
 
 @partial(jax.jit, static_argnums=2)
 def simulate(
-    rng_key: PRNGKeyArray, matrix: Float[Array, "side side"], num_replicates: int
+    rng_key: PRNGKeyArray, matrix: Matrix, num_replicates: int, plan: FeaturePlan | None = None
 ) -> Float[Array, " replicates"]:
-    """Draws of zᵀMz − tr M."""
+    """Draws of zᵀMz − tr M; or, for the norm N of a plan, of N(g)², where the matrix is a root of g's covariance."""
 
     def once(replicate: Array) -> Scalar:
         z = random.normal(random.fold_in(rng_key, replicate), matrix.shape[:1], matrix.dtype)
+        if plan is not None:
+            return plan.squared_norm(einsum("ij,j->i", matrix, z)[:, None])[0]
         # For many replicates at a time, a matrix product.
         return einsum("i,i->", einsum("i,ij->j", z, matrix), z)
 
-    return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH) - jnp.trace(matrix)
+    values = lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH)
+    return values if plan is not None else values - jnp.trace(matrix)
 
 
-# --- other norms ------------------------------------------------------------------------------------------
-
-
-def null_root(data: Data, plan: FeaturePlan) -> tuple[Scalar, Float[Array, "features features"], Symptoms]:
+def null_root(data: Data, plan: FeaturePlan) -> tuple[Scalar, Matrix, Symptoms]:
     """V of the draws, and a root of the second moments of their features."""
     total, moments, seen = _feature_moments(plan.prepare(data), plan)
     squares, directions = jnp.linalg.eigh(moments[:-1, :-1])
     root = directions * jnp.sqrt(jnp.maximum(squares, 0))[None]
     return plan.squared_norm(total[:-1, None])[0], root, seen
-
-
-@partial(jax.jit, static_argnums=3)
-def simulate_norms(
-    rng_key: PRNGKeyArray, plan: FeaturePlan, root: Float[Array, "features features"], num_replicates: int
-) -> Float[Array, " replicates"]:
-    """Draws of N(g)², g normal with the covariance whose root is given."""
-
-    def once(replicate: Array) -> Scalar:
-        z = random.normal(random.fold_in(rng_key, replicate), root.shape[:1], root.dtype)
-        return plan.squared_norm(einsum("ij,j->i", root, z)[:, None])[0]
-
-    return lax.map(once, jnp.arange(num_replicates), batch_size=_BATCH)

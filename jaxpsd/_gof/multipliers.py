@@ -35,6 +35,7 @@ _PROBABILITY_BITS, _SIGNIFICANT_BITS = 24, 6
 Words = UInt32[Array, "words replicates"]
 Parity = UInt32[Array, " replicates"]
 Multipliers = Float[Array, "block one_and_replicates"]
+Row = Float[Array, " one_and_replicates"]
 
 
 class Place(NamedTuple):
@@ -101,6 +102,8 @@ class Signs:
         The place of the first draw.
     kind
         "rademacher", "markov" or "block".
+    shift
+        What is added to the multipliers of each column, to resample a statistic about a value other than zero.
     """
 
     key: PRNGKeyArray
@@ -110,6 +113,7 @@ class Signs:
     origin: Place
     kind: str = static()
     num_replicates: int = static()
+    shift: Row | None = None
 
     def words(self, place: Place, length: int, before: Parity, seen: Int[Array, ""] | int = 0) -> tuple[Words, Parity]:
         """Signs of `length` draws from a place on, given the signs of the draw before; and those of the last draw.
@@ -138,19 +142,19 @@ class Signs:
     def of_block(self, span: Span, length: int, before: Parity, dtype: jnp.dtype) -> tuple[Multipliers, Parity]:
         """Multipliers of a block of draws, a column of ones first."""
         words, last = self.words(self.origin.after(span.start, self.chain), length, before, span.fresh - span.start)
-        return unpacked(words, length, dtype), last
+        return _moved(unpacked(words, length, dtype), self.shift), last
 
-    def means(self, num_draws: int, dtype: jnp.dtype) -> Float[Array, " one_and_replicates"]:
-        """Means over all draws, of the column of ones first."""
+    def about(self, part: Scalar, num_draws: int) -> "Signs":
+        """Multipliers part + v − v̄, whose mean over draws is `part` in every replicate; the column of ones stays."""
 
         def on_block(span: Span, before: Parity, block: Array, fresh: Array | None) -> tuple[Parity, Array, None]:
-            signs, last = self.of_block(span, len(block), before, dtype)
+            signs, last = self.of_block(span, len(block), before, part.dtype)
             return last, weighted(signs, fresh).sum(axis=0), None
 
         length = block_length(num_draws, 4 * (1 + self.num_replicates))
-        everywhere = jnp.zeros(num_draws, dtype)
+        everywhere = jnp.zeros(num_draws, part.dtype)
         _, total, _ = scan_over_blocks(on_block, self.start(), everywhere, None, length)
-        return total / num_draws
+        return replace(self, shift=(part - total / num_draws).at[0].set(0))
 
     def of_share(self, arrays: PyTree) -> "Signs":
         """The signs of the draws that this device has."""
@@ -163,7 +167,7 @@ class Signs:
     def prepared(self, num_draws: int) -> "PackedSigns":
         """The signs of all draws, in memory: a bit each."""
         words, last = self.words(self.origin, num_draws, self.start())
-        return PackedSigns(jnp.pad(words ^ self.before_share(last)[None], ((0, 1), (0, 0))))
+        return PackedSigns(jnp.pad(words ^ self.before_share(last)[None], ((0, 1), (0, 0))), self.shift)
 
     def before_share(self, last: Parity) -> Parity:
         """The signs of the draw before those of this device, from what each has handed on at its end."""
@@ -173,66 +177,21 @@ class Signs:
         return jnp.bitwise_xor.reduce(jnp.where(is_before, gather_shares(last), jnp.uint32(0)), axis=0)
 
 
-def as_numbers(parity: Parity, dtype: jnp.dtype) -> Float[Array, " one_and_replicates"]:
-    """Signs of one draw as numbers, a one first."""
-    return unpacked(parity[None], 1, dtype)[0]
-
-
 class PackedSigns(NamedTuple):
-    """Signs of all draws, and a word too many."""
+    """Signs of all draws, and a word too many; and what is added to them."""
 
     words: Words
+    shift: Row | None
 
     def rows(self, start: Int[Array, ""], length: int) -> Multipliers:
         """Multipliers of some draws, a column of ones first."""
         some = lax.dynamic_slice_in_dim(self.words, start // WORD, num_words(length) + 1)
-        return unpacked(_shifted(some, (start % WORD).astype(jnp.uint32)), length, jnp.dtype(jnp.float32))
+        signs = unpacked(_aligned(some, (start % WORD).astype(jnp.uint32)), length, jnp.dtype(jnp.float32))
+        return _moved(signs, self.shift)
 
 
-class Shifted(NamedTuple):
-    """Signs plus a number for each column: what resamples a statistic about a value other than zero.
-
-    shift
-        What is added to the multipliers of each column, the column of ones included.
-    """
-
-    signs: Signs
-    shift: Float[Array, " one_and_replicates"]
-
-    @classmethod
-    def about(cls, part: Scalar, signs: Signs, num_draws: int) -> "Shifted":
-        """Multipliers part + v − v̄, whose mean over draws is `part` in every replicate; the column of ones stays."""
-        shift = part - signs.means(num_draws, part.dtype)
-        return cls(signs, shift.at[0].set(0))
-
-    @property
-    def num_replicates(self) -> int:
-        """How many replicates there are."""
-        return self.signs.num_replicates
-
-    def start(self) -> Parity:
-        """What is handed on from block to block."""
-        return self.signs.start()
-
-    def of_block(self, span: Span, length: int, before: Parity, dtype: jnp.dtype) -> tuple[Multipliers, Parity]:
-        """Multipliers of a block of draws, a column of ones first."""
-        signs, last = self.signs.of_block(span, length, before, dtype)
-        return signs + self.shift[None], last
-
-    def prepared(self, num_draws: int) -> "ShiftedRows":
-        """The signs of all draws, in memory."""
-        return ShiftedRows(self.signs.prepared(num_draws), self.shift)
-
-
-class ShiftedRows(NamedTuple):
-    """Signs of all draws, and what is added to them."""
-
-    signs: PackedSigns
-    shift: Float[Array, " one_and_replicates"]
-
-    def rows(self, start: Int[Array, ""], length: int) -> Multipliers:
-        """Multipliers of some draws, a column of ones first."""
-        return self.signs.rows(start, length) + self.shift[None]
+def _moved(signs: Multipliers, shift: Row | None) -> Multipliers:
+    return signs if shift is None else signs + shift[None]
 
 
 @register_dataclass
@@ -305,8 +264,8 @@ def _random_words(key: PRNGKeyArray, place: Place, length: int, num_replicates: 
     def word(index: UInt32[Array, ""]) -> UInt32[Array, " replicates"]:
         return jax.random.bits(jax.random.fold_in(key, index), (num_replicates,), jnp.uint32)
 
-    aligned = jax.vmap(word)(place.word + jnp.arange(num_words(length) + 1, dtype=jnp.uint32))
-    return _shifted(aligned, place.bit)
+    words = jax.vmap(word)(place.word + jnp.arange(num_words(length) + 1, dtype=jnp.uint32))
+    return _aligned(words, place.bit)
 
 
 def _unfair_words(key: PRNGKeyArray, probability: Scalar, random: Callable[[PRNGKeyArray], Words]) -> Words:
@@ -327,7 +286,7 @@ def _unfair_words(key: PRNGKeyArray, probability: Scalar, random: Callable[[PRNG
     return lax.fori_loop(trailing_zeros, _PROBABILITY_BITS, join, nothing)
 
 
-def _shifted(words: UInt[Array, "words_and_one replicates"], bit: UInt32[Array, ""]) -> Words:
+def _aligned(words: UInt[Array, "words_and_one replicates"], bit: UInt32[Array, ""]) -> Words:
     """Move bit number `bit` of the first word to the front, and all that follow behind it."""
     # Two steps to the left: one of 32, for bit 0, would not be defined.
     return (words[:-1] >> bit) | ((words[1:] << 1) << (WORD - 1 - bit))

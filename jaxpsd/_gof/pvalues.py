@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 Values = Float[Array, "statistics columns"]
+"""A row for each statistic: the observed value first, then its replicates."""
 
 # Values that differ by so many units of rounding are ties.
 _ROUNDING = 16

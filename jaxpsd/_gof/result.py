@@ -1,9 +1,9 @@
 """From statistics and their replicates to the result of a test."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,6 @@ from jaxpsd._core.types import static
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.scheme import Scheme
 from jaxpsd._gof.settings import Settings
-
-_NUMBERS = (
-    "statistic", "p_value", "adjusted_p_value", "threshold", "reject", "parameter", "autocorrelation_time",
-    "p_value_floor",
-)  # fmt: skip
 
 
 @register_dataclass
@@ -76,9 +71,10 @@ class GofResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the replicates as plain numbers, for JSON."""
+        arrays = {field.name for field in fields(self) if not field.metadata} - {"replicates", "parts"}
         return {
             "labels": list(self.labels),
-            **{name: plain(getattr(self, name)) for name in _NUMBERS},
+            **{name: plain(value) for name, value in vars(self).items() if name in arrays},
             "method": self.method,
             "alpha": self.alpha,
             "num_replicates": len(self.replicates),
@@ -118,45 +114,31 @@ class GofResult:
         return f"GofResult({'; '.join(tests)}; {', '.join(how)})"
 
 
-class _Verdict(NamedTuple):
-    """The fields of a result that follow from the values alone, statistics along the last axis."""
-
-    statistic: Float[Array, " statistics"]
-    p_value: Float[Array, " statistics"]
-    adjusted_p_value: Float[Array, " statistics"]
-    threshold: Float[Array, " statistics"]
-    reject: Bool[Array, " statistics"]
-    replicates: Float[Array, "replicates statistics"]
-
-
 @partial(jax.jit, static_argnums=1)
-def _verdict(values: Float[Array, "statistics columns"], num_rejected: int) -> _Verdict:
+def _verdict(values: pvalues.Values, num_rejected: int) -> dict[str, Array]:
+    """The fields of a result that follow from the values alone, statistics along the last axis."""
     p, is_defined = pvalues.p_values(values), pvalues.is_defined(values)
     adjusted = pvalues.step_down(p)
-    return _Verdict(
-        statistic=values[:, 0],
-        p_value=jnp.where(is_defined, p[:, 0], jnp.nan),
-        adjusted_p_value=jnp.where(is_defined, adjusted, jnp.nan),
-        threshold=pvalues.threshold(values, num_rejected),
+    return {
+        "statistic": values[:, 0],
+        "p_value": jnp.where(is_defined, p[:, 0], jnp.nan),
+        "adjusted_p_value": jnp.where(is_defined, adjusted, jnp.nan),
+        "threshold": pvalues.threshold(values, num_rejected),
         # In ranks, which are exact.
-        reject=(jnp.round(adjusted * values.shape[1]) <= num_rejected) & is_defined,
-        replicates=values[:, 1:].T,
-    )
+        "reject": (jnp.round(adjusted * values.shape[1]) <= num_rejected) & is_defined,
+        "replicates": values[:, 1:].T,
+    }
 
 
 def result_of(
-    values: Float[Array, "statistics columns"],
-    scheme: Scheme,
-    settings: Settings,
-    labels: tuple[str, ...],
-    parts: GofResult | None = None,
+    values: pvalues.Values, scheme: Scheme, settings: Settings, labels: tuple[str, ...], parts: GofResult | None = None
 ) -> GofResult:
     """From a statistic, or several, and their replicates to a result."""
     verdict = _verdict(values, settings.num_rejected)
     if len(labels) == 1:
         verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
     return GofResult(
-        **verdict._asdict(),
+        **verdict,
         parameter=scheme.parameter,
         autocorrelation_time=scheme.autocorrelation_time,
         p_value_floor=jnp.maximum(scheme.floor, 1 / values.shape[1]),

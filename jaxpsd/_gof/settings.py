@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxpsd._core.checks import check_choice, check_positive_integer
 from jaxpsd._core.draws import Draws
 from jaxpsd._discrepancies.base import Discrepancy
+from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._gof.bootstrap import Wanted
 from jaxpsd._gof.multipliers import LONGEST_CHAIN, representable
 
@@ -37,12 +38,7 @@ class Settings(NamedTuple):
 
     @classmethod
     def checked(
-        cls,
-        method: str,
-        num_replicates: int,
-        alpha: float,
-        flip_probability: float | None,
-        block_length: int | None,
+        cls, method: str, num_replicates: int, alpha: float, flip_probability: float | None, block_length: int | None
     ) -> "Settings":
         """Refuse what makes no sense."""
         check_choice(method, METHODS, "method")
@@ -89,15 +85,11 @@ class Settings(NamedTuple):
 def check_discrepancy(discrepancy: Discrepancy) -> None:
     """Tell a discrepancy from other things, such as its class."""
     if not isinstance(discrepancy, Discrepancy):
-        fields = getattr(discrepancy, "_fields", ())
-        hint = (
-            " Pass the `discrepancy`, `target` and `samples` that this object holds." if "discrepancy" in fields else ""
-        )
-        raise TypeError(f"`discrepancy` must be a discrepancy, such as PSD(order=2); got {_named(discrepancy)}.{hint}")
-
-
-def _named(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        is_class = isinstance(discrepancy, type)
+        found = f"the class {discrepancy.__name__}" if is_class else type(discrepancy).__name__
+        if "discrepancy" in getattr(discrepancy, "_fields", ()):
+            found += ". Pass the `discrepancy`, `target` and `samples` that this object holds"
+        raise TypeError(f"`discrepancy` must be a discrepancy, such as PSD(order=2); got {found}.")
 
 
 def check_belongs(option: str, owner: str, method: str) -> None:
@@ -125,14 +117,13 @@ def check_orders(orders: Sequence[int] | None, discrepancy: Discrepancy) -> tupl
     is_sequence = isinstance(orders, Sequence | np.ndarray | jax.Array) and getattr(orders, "ndim", 1) == 1
     if not is_sequence or isinstance(orders, str | bytes | bytearray | memoryview):
         raise TypeError(f"`orders` must be a sequence of integers, such as (1, 2); got {orders!r}.")
-    highest = discrepancy._highest_order
-    if highest is None:
+    if not isinstance(discrepancy, PSD):
         raise ValueError(f"`orders` needs features with degrees; {type(discrepancy).__name__} has none.")
     orders = tuple(check_positive_integer(order, "orders") for order in orders)
     if not orders or len(set(orders)) < len(orders):
         raise ValueError(f"`orders` must be different from each other, and at least one; got {orders!r}.")
-    if max(orders) > highest:
-        raise ValueError(f"`orders` reach up to {max(orders)}, the discrepancy only to {highest}.")
+    if max(orders) > discrepancy.order:
+        raise ValueError(f"`orders` reach up to {max(orders)}, the discrepancy only to {discrepancy.order}.")
     return orders
 
 

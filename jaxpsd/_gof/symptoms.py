@@ -67,43 +67,29 @@ def symptoms_from(sums: PyTree, largest: Array) -> Symptoms:
     return Symptoms(share_of_few(largest, extremeness), jnp.sqrt(squares[:dim] / count), lag_one[dim:])
 
 
-def find_doubts(
-    seen: Symptoms, draws: Draws, plan: Plan, *, method: str, assumes_independence: bool
-) -> tuple[Doubt, ...]:
-    """What makes a test of these draws doubtful."""
+def find_doubts(seen: Symptoms, draws: Draws, plan: Plan, method: str, *, independent: bool) -> tuple[Doubt, ...]:
+    """What makes a test doubtful whose method takes draws as independent, or does not."""
     if not is_concrete(seen):
         return ()
     doubts = [*find_heavy_tails(seen.few_share, draws)]
-    if assumes_independence:
-        doubts += _find_dependence(seen, draws, method)
-    if plan.depends_on_scales and plan.transform is None:
-        doubts += _find_scales(seen, draws)
-    return tuple(doubts)
-
-
-def _find_dependence(seen: Symptoms, draws: Draws, method: str) -> list[Doubt]:
     largest, count = float(seen.lag_one.max()), min(draws.num_draws, _DRAWS_LOOKED_AT)
     by_chance = NormalDist().inv_cdf(1 - _FALSE_ALARM / len(seen.lag_one)) / count**0.5
-    if largest <= max(by_chance, _HARMLESS):
-        return []
-    message = (
-        f"Successive draws are correlated (up to {largest:.2f}), but method={method!r} takes them as independent "
-        "and will reject correct draws too often. Use method='auto' or 'markov', and pass chains as "
-        "(chains, draws, dim)."
-    )
-    return [Doubt(DependentDrawsWarning, message)]
-
-
-def _find_scales(seen: Symptoms, draws: Draws) -> list[Doubt]:
+    if independent and largest > max(by_chance, _HARMLESS):
+        message = (
+            f"Successive draws are correlated (up to {largest:.2f}), but method={method!r} takes them as independent "
+            "and will reject correct draws too often. Use method='auto' or 'markov', and pass chains as "
+            "(chains, draws, dim)."
+        )
+        doubts.append(Doubt(DependentDrawsWarning, message))
     scales = np.asarray(seen.scales)
-    if scales.max() <= _LARGEST_SCALE_RATIO * scales.min():
-        return []
-    narrow, wide = (draws.coordinate(int(index)) for index in (scales.argmin(), scales.argmax()))
-    message = (
-        f"The scales of coordinates differ: {wide} has standard deviation {scales.max():.3g}, {narrow} has "
-        f"{scales.min():.3g}. Errors of some coordinates hardly count then; use transform='standardize'."
-    )
-    return [Doubt(ScalesWarning, message)]
+    if plan.depends_on_scales and plan.transform is None and scales.max() > _LARGEST_SCALE_RATIO * scales.min():
+        narrow, wide = (draws.coordinate(int(index)) for index in (scales.argmin(), scales.argmax()))
+        message = (
+            f"The scales of coordinates differ: {wide} has standard deviation {scales.max():.3g}, {narrow} has "
+            f"{scales.min():.3g}. Errors of some coordinates hardly count then; use transform='standardize'."
+        )
+        doubts.append(Doubt(ScalesWarning, message))
+    return tuple(doubts)
 
 
 def find_too_few(floor: float, alpha: float, effective: float | None, degree: int | None = None) -> tuple[Doubt, ...]:

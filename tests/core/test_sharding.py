@@ -256,7 +256,7 @@ def test_a_value_sends_sums_only(many_draws, program):
 def test_a_test_sends_sums_of_replicates_only(many_draws, method):
     draws, parameter = check_samples(many_draws), {"markov": 0.1, "block": 5}.get(method)
     psd = jaxpsd.PSD(2)
-    plan = psd._test_plan(draws, None, 50)
+    plan = psd._plan(draws, None, 50)
     given = check_input(logdensity, many_draws)
     scheme = choose_bootstrap(KEY, Settings(method, 50, 0.05, parameter), given, plan)
     found = collectives(bootstrap, many_draws, plan, scheme.multipliers, Wanted())

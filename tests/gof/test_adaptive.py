@@ -88,7 +88,7 @@ def test_sums_over_pairs_and_over_features_give_the_same(x64):
     wanted, signs = Wanted((1, 4), maximum=2), signs_of(KEY, "markov", 0.125, 150, 50)
     results = []
     for form in ("primal", "dual"):
-        plan = jaxpsd.PSD(4, form=form)._test_plan(check_samples(x), None, 50)
+        plan = jaxpsd.PSD(4, form=form)._plan(check_samples(x), None, 50)
         run = jax.jit(lambda x, plan: bootstrap(Data(x, 0.1 - x, None, None), plan, signs, wanted)[0])
         results.append(run(x, plan))
     np.testing.assert_allclose(*results, rtol=1e-9)

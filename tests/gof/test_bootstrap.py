@@ -34,7 +34,7 @@ def draws(x64):
 
 def values(psd, x, s, source, weights=None, wanted=None):
     wanted = wanted or Wanted()
-    plan = psd._test_plan(check_samples(x), weights, REPLICATES)
+    plan = psd._plan(check_samples(x), weights, REPLICATES)
     return np.asarray(compiled(Data(x, s, weights, None), plan, source, wanted))
 
 

@@ -4,10 +4,10 @@ This module knows no statistics. Arrays come as pytrees whose leaves share a lea
 share that a device has. Sums are over all draws.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.sharding import from_share_ahead, num_shares, sum_of_shares
-from jaxpsd._core.types import PyTree
+from jaxpsd._core.types import PyTree, Weights
 
 MEMORY_BUDGET = 2**30
 """Bytes of temporaries that the library allows itself when the user does not choose a block size."""
@@ -34,10 +34,9 @@ einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 def block_length(
     num_draws: int, bytes_per_draw: int, working_set: int = WORKING_SET, *, given: int | None = None
 ) -> int:
-    """Draws in a block, so that a block fills the working set.
+    """Draws in a block that fills the working set.
 
-    Where it can be, the length divides the number of draws, which saves masking the last block, and is
-    itself a multiple of a good chunk for `sum_draws`.
+    Where it can be, it divides their number, which saves masking, and is a multiple of a good chunk for `sum_draws`.
     """
     if given is not None:
         return min(given, num_draws)
@@ -68,16 +67,14 @@ def _chunk_length(length: int) -> int:
 def sum_draws(values: Float[Array, "draws ..."]) -> Float[Array, "..."]:
     """Sum over the first axis, in chunks.
 
-    In single precision, a running sum of numbers of one sign loses digits in proportion to its length,
-    and the moments that cancel in a discrepancy have none to lose.
+    In single precision, a running sum of numbers of one sign loses digits in proportion to its length, and the moments
+    that cancel in a discrepancy have none to lose.
     """
     chunk = _chunk_length(len(values))
     return _sum_in_pairs(values.reshape(-1, chunk, *values.shape[1:]).sum(axis=1))
 
 
-def product_over_draws(
-    left: Float[Array, "draws rows"], right: Float[Array, "draws columns"]
-) -> Float[Array, "rows columns"]:
+def product_over_draws(left: Float[Array, "draws rows"], right: Float[Array, "draws columns"]) -> Array:
     """The product leftᵀ · right of thin matrices, in chunks like `sum_draws`."""
     # Products of thin matrices are slow in batches, so there must not be many of them. Among many entries
     # the rounding errors of one-signed sums do not count, and one product will do.
@@ -87,9 +84,7 @@ def product_over_draws(
     return _sum_in_pairs(jnp.stack([einsum("ni,nj->ij", left[chunk], right[chunk]) for chunk in chunks]))
 
 
-def wide_product_over_draws(
-    left: Float[Array, "rows draws"], right: Float[Array, "draws columns"]
-) -> Float[Array, "rows columns"]:
+def wide_product_over_draws(left: Float[Array, "rows draws"], right: Float[Array, "draws columns"]) -> Array:
     """The product left · right where there may be many rows, in chunks like `sum_draws` where there are not."""
     chunk = _chunk_length(len(right))
     if len(left) * right.shape[1] > 500 or chunk == len(right):
@@ -106,7 +101,7 @@ def _sum_in_pairs(terms: Float[Array, "terms ..."]) -> Float[Array, "..."]:
     return terms[0]
 
 
-def weighted(values: Float[Array, "draws ..."], weights: Float[Array, " draws"] | None) -> Float[Array, "draws ..."]:
+def weighted(values: Float[Array, "draws ..."], weights: Weights) -> Float[Array, "draws ..."]:
     """Each draw's values times its weight; None stands for weights of one."""
     return values if weights is None else values * weights.reshape(-1, *(1,) * (values.ndim - 1))
 
@@ -121,43 +116,44 @@ def num_local_draws(arrays: PyTree) -> int:
     return jax.tree.leaves(arrays)[0].shape[0]
 
 
-def _take(arrays: PyTree, start: Array, length: int) -> PyTree:
-    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, length), arrays)
-
-
-def _starts(total: int, length: int) -> tuple[Array, Array]:
-    """Where each block starts in principle, and in fact.
-
-    The last block is pulled back so that it ends with the last draw: it overlaps its predecessor
-    instead of running past the end, and nothing has to be padded or copied.
-    """
-    nominal = jnp.arange(0, total, length)
-    return nominal, jnp.minimum(nominal, total - length)
-
-
 class Span(NamedTuple):
     """Which draws a block holds: `length` of them from `start`; those before `fresh` were in an earlier block."""
 
-    start: Int[Array, ""]
-    fresh: Int[Array, ""]
+    start: Int[Array, "..."]
+    fresh: Int[Array, "..."]
+
+    def take(self, arrays: PyTree, length: int) -> PyTree:
+        """These draws of all; parts that have a method `rows(start, length)` are cut by it."""
+
+        def cut(part: Any) -> Any:
+            has_rows = hasattr(part, "rows")
+            return part.rows(self.start, length) if has_rows else lax.dynamic_slice_in_dim(part, self.start, length)
+
+        return jax.tree.map(cut, arrays, is_leaf=lambda part: hasattr(part, "rows"))
+
+    def is_fresh(self, length: int, dtype: np.dtype) -> Float[Array, " block"]:
+        """One for each draw that no earlier block has had, and zero for the others."""
+        return (self.start + jnp.arange(length) >= self.fresh).astype(dtype)
+
+
+def _spans(total: int, length: int) -> Span:
+    """All blocks. The last is pulled back to end with the last draw, so that nothing has to be padded or copied."""
+    fresh = jnp.arange(0, total, length)
+    return Span(jnp.minimum(fresh, total - length), fresh)
 
 
 def sum_over_blocks(
-    fn: Callable[[PyTree, Float[Array, " block"] | None], tuple[PyTree, PyTree]],
-    arrays: PyTree,
-    weights: Float[Array, " draws"] | None,
-    length: int,
+    fn: Callable[[PyTree, Weights], tuple[PyTree, PyTree]], arrays: PyTree, weights: Weights, length: int
 ) -> tuple[PyTree, PyTree]:
     """Sum what `fn(block, weights of the block)` returns first, and stack what it returns second, of this share.
 
-    The sum is compensated for rounding. Draws that an earlier block has seen already come with weight
-    zero. The weights are None when none are given and no block has such draws, so that the common case
-    pays nothing for them.
+    The sum is compensated for rounding. Draws that an earlier block has seen already come with weight zero; where there
+    are none, and no weights, these are None, so that the common case pays nothing for them.
     """
 
     # Differentiating must not keep every block's intermediates: they are computed again instead.
     @jax.checkpoint
-    def on_block(span: Span, carry: None, block: PyTree, weights: Array | None) -> tuple[None, PyTree, PyTree]:
+    def on_block(span: Span, carry: None, block: PyTree, weights: Weights) -> tuple[None, PyTree, PyTree]:
         return carry, *fn(block, weights)
 
     _, summed, stacked = scan_over_blocks(on_block, None, arrays, weights, length)
@@ -165,11 +161,7 @@ def sum_over_blocks(
 
 
 def scan_over_blocks(
-    fn: Callable[[Span, PyTree, PyTree, Float[Array, " block"] | None], tuple[PyTree, PyTree, PyTree]],
-    carry: PyTree,
-    arrays: PyTree,
-    weights: Float[Array, " draws"] | None,
-    length: int,
+    fn: Callable[..., tuple[PyTree, PyTree, PyTree]], carry: PyTree, arrays: PyTree, weights: Weights, length: int
 ) -> tuple[PyTree, PyTree, PyTree]:
     """As `sum_over_blocks`, of this share alone and with something handed on from block to block.
 
@@ -184,21 +176,20 @@ def scan_over_blocks(
     dtype = jnp.result_type(*jax.tree.leaves(arrays))
 
     def on_block(span: Span, carry: PyTree) -> tuple[PyTree, PyTree, PyTree]:
-        block_weights = None if weights is None else _take(weights, span.start, length)
+        block, block_weights = span.take((arrays, weights), length)
         if overlaps:
-            fresh = (span.start + jnp.arange(length) >= span.fresh).astype(dtype)
+            fresh = span.is_fresh(length, dtype)
             block_weights = fresh if block_weights is None else block_weights * fresh
-        return fn(span, carry, _take(arrays, span.start, length), block_weights)
+        return fn(span, carry, block, block_weights)
 
-    def step(carry: tuple[PyTree, PyTree], span: Span) -> tuple[PyTree, PyTree]:
-        handed_on, sums = carry
-        handed_on, summed, stacked = on_block(span, handed_on)
-        return (handed_on, compensated_add(sums, summed)), stacked
+    def step(state: tuple[PyTree, PyTree], span: Span) -> tuple[PyTree, PyTree]:
+        carry, sums = state
+        carry, summed, stacked = on_block(span, carry)
+        return (carry, compensated_add(sums, summed)), stacked
 
-    fresh, start = _starts(total, length)
-    _, shapes, _ = jax.eval_shape(on_block, Span(start[0], fresh[0]), carry)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    (carry, (summed, _)), stacked = lax.scan(step, (carry, (zeros, zeros)), Span(start, fresh))
+    spans = _spans(total, length)
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(on_block, Span(*(part[0] for part in spans)), carry)[1])
+    (carry, (summed, _)), stacked = lax.scan(step, (carry, (zeros, zeros)), spans)
     return carry, summed, stacked
 
 
@@ -218,18 +209,17 @@ def map_over_blocks(fn: Callable[[PyTree], PyTree], arrays: PyTree, length: int)
         return fn(arrays)
 
     # Differentiating computes a block's intermediates again instead of keeping them.
-    on_block = jax.checkpoint(lambda start: fn(_take(arrays, start, length)))
+    on_block = jax.checkpoint(lambda span: fn(span.take(arrays, length)))
 
-    def step(output: PyTree, start: Array) -> tuple[PyTree, None]:
+    def step(output: PyTree, span: Span) -> tuple[PyTree, None]:
         # Where blocks overlap, the same rows are written twice.
-        rows = on_block(start)
-        write = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, start, axis=0)  # noqa: E731
-        return jax.tree.map(write, output, rows), None
+        write = partial(lax.dynamic_update_slice_in_dim, start_index=span.start, axis=0)
+        return jax.tree.map(write, output, on_block(span)), None
 
-    _, starts = _starts(total, length)
-    shapes = jax.eval_shape(on_block, starts[0])
+    spans = _spans(total, length)
+    shapes = jax.eval_shape(on_block, Span(*(part[0] for part in spans)))
     empty = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape[1:]), leaf.dtype), shapes)
-    return lax.scan(step, empty, starts)[0]
+    return lax.scan(step, empty, spans)[0]
 
 
 def corresponding(fn: Callable[..., Array], *blocks: Float[Array, "draws ..."]) -> Float[Array, " draws"]:
@@ -249,23 +239,40 @@ def sum_over_tile_pairs(
 ) -> Array:
     """Sum a symmetric function over all pairs of draws, computed for about half of them.
 
-    `fn(left, right)` is the sum over one tile, in which the weights of both sides are factors. Parts of `arrays` that
-    have a method `rows(start, length)` are cut by it.
-
-    Shares travel round in a ring: after half a turn each device has met those that it sums its own with.
+    `fn(left, right)` is the sum over one tile, in which the weights of both sides are factors. Shares travel round in a
+    ring: after half a turn each device has met those that it sums its own with.
     """
-    tiles = _starts(num_local_draws(weights), length)
-    own, count = (arrays, weights), num_shares()
-    # Tiles on and above the diagonal stand for those below it.
-    total = _sum_over_tiles(fn, own, own, tiles, length, *np.triu_indices(len(tiles[0])), once_on_diagonal=True)
+    spans, own, count = _spans(num_local_draws(weights), length), (arrays, weights), num_shares()
+    num_tiles = len(spans.start)
+
+    def side(share: PyTree, k: Array) -> Side:
+        span = Span(*(part[k] for part in spans))
+        arrays, weights = span.take(share, length)
+        return Side(arrays, weights * span.is_fresh(length, weights.dtype))
+
+    def sum_over_tiles(visitor: PyTree, places: Sequence[np.ndarray], factors: np.ndarray) -> Array:
+        # Differentiating computes a tile again instead of keeping it.
+        tile_sum = jax.checkpoint(lambda i, j: fn(side(own, i), side(visitor, j)))
+
+        def step(carry: PyTree, tile: PyTree) -> tuple[PyTree, None]:
+            i, j, factor = tile
+            return compensated_add(carry, factor * tile_sum(i, j)), None
+
+        zeros = jnp.zeros_like(jax.eval_shape(tile_sum, 0, 0))
+        tiles = *map(jnp.asarray, places), jnp.asarray(factors, zeros.dtype)
+        return lax.scan(step, (zeros, zeros), tiles)[0][0]
+
+    # Tiles above the diagonal stand for those below it.
+    rows, columns = np.triu_indices(num_tiles)
+    total = sum_over_tiles(own, (rows, columns), np.where(rows == columns, 1, 2))
     if count == 1:
         return total
-    everywhere = np.indices((len(tiles[0]), len(tiles[0]))).reshape(2, -1)
+    everywhere = np.indices((num_tiles, num_tiles)).reshape(2, -1)
 
     def meet(carry: tuple[PyTree, PyTree], factor: Array) -> tuple[PyTree, None]:
         sums, visitor = carry
         visitor = from_share_ahead(visitor, 1)
-        met = _sum_over_tiles(fn, own, visitor, tiles, length, *everywhere, once_on_diagonal=False)
+        met = sum_over_tiles(visitor, list(everywhere), np.ones(num_tiles**2))
         return (compensated_add(sums, factor * met), visitor), None
 
     # Each pair of shares meets once on the way; but those at opposite places of the ring meet twice.
@@ -275,44 +282,3 @@ def sum_over_tile_pairs(
     start = ((total, jnp.zeros_like(total)), own)
     ((total, _), _), _ = lax.scan(meet, start, jnp.asarray(factors, total.dtype))
     return sum_of_shares(total)
-
-
-def _sum_over_tiles(
-    fn: Callable[[Side, Side], Array],
-    left: PyTree,
-    right: PyTree,
-    tiles: tuple[Array, Array],
-    length: int,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    *,
-    once_on_diagonal: bool,
-) -> Array:
-    """Sum over given tiles of pairs; those off the diagonal twice, if those on it are to count once."""
-    nominal, start = tiles
-
-    def side(of: PyTree, k: Array) -> Side:
-        arrays, weights = of
-        fresh = (start[k] + jnp.arange(length) >= nominal[k]).astype(weights.dtype)
-        return Side(_rows(arrays, start[k], length), _take(weights, start[k], length) * fresh)
-
-    @jax.checkpoint
-    def tile_sum(i: Array, j: Array) -> Array:
-        tile = fn(side(left, i), side(right, j))
-        return jnp.where(i == j, tile, 2 * tile) if once_on_diagonal else tile
-
-    def step(carry: PyTree, pair: tuple[Array, Array]) -> tuple[PyTree, None]:
-        return compensated_add(carry, tile_sum(*pair)), None
-
-    first, second = jnp.asarray(rows), jnp.asarray(columns)
-    shape = jax.eval_shape(tile_sum, first[0], second[0])
-    zeros = jnp.zeros(shape.shape, shape.dtype)
-    (result, _), _ = lax.scan(step, (zeros, zeros), (first, second))
-    return result
-
-
-def _rows(arrays: PyTree, start: Array, length: int) -> PyTree:
-    def cut(part: PyTree) -> PyTree:
-        return part.rows(start, length) if hasattr(part, "rows") else lax.dynamic_slice_in_dim(part, start, length)
-
-    return jax.tree.map(cut, arrays, is_leaf=lambda part: hasattr(part, "rows"))

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.doubts import Doubt, PrecisionWarning
 from jaxpsd._core.draws import Draws, positions_in
-from jaxpsd._core.sharding import as_local, merge_leading_axes, shard_like
+from jaxpsd._core.sharding import as_local, put_together, shard_like
 from jaxpsd._core.types import PyTree, Weights
 
 
@@ -36,36 +36,31 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     try:
         paths, treedef = jax.tree.flatten_with_path(samples)
     except ValueError as error:
-        raise TypeError(
-            f"`{name}` has a dictionary whose keys cannot be sorted; use strings for all of them."
-        ) from error
+        reason = "has a dictionary whose keys cannot be sorted; use strings for all of them."
+        raise TypeError(f"`{name}` {reason}") from error
     if not paths:
         raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
-    leaves = [_check_leaf(leaf, _leaf_name(name, path)) for path, leaf in paths]
-
+    names = [name + keystr(path) for path, _ in paths]
+    leaves = [_check_leaf(leaf, leaf_name) for leaf_name, (_, leaf) in zip(names, paths, strict=True)]
     if not (chains is None or isinstance(chains, bool | np.bool_)):
         raise ValueError(f"`chains` must be True, False or None: whether there is an axis of chains; got {chains!r}.")
     if jax.tree_util.treedef_is_leaf(treedef):
         leading = _leading_axes_of_array(leaves[0].shape, chains, name)
     else:
         leading = 2 if chains else 1
-        for (path, _), leaf in zip(paths, leaves, strict=True):
+        for leaf_name, leaf in zip(names, leaves, strict=True):
             if leaf.ndim < leading:
                 axes = "(chains, draws, …)" if chains else "(draws, …)"
                 hint = "" if chains else " A list of numbers becomes an array with `jnp.asarray`."
-                raise ValueError(f"`{_leaf_name(name, path)}` must be {axes}; got shape {leaf.shape}.{hint}")
-    shapes = {leaf.shape[:leading] for leaf in leaves}
-    if len(shapes) > 1:
-        found = ", ".join(
-            f"{_leaf_name(name, path)}: {leaf.shape}" for (path, _), leaf in zip(paths, leaves, strict=True)
-        )
+                raise ValueError(f"`{leaf_name}` must be {axes}; got shape {leaf.shape}.{hint}")
+    shape = leaves[0].shape[:leading]
+    if any(leaf.shape[:leading] != shape for leaf in leaves):
+        found = ", ".join(f"{leaf_name}: {leaf.shape}" for leaf_name, leaf in zip(names, leaves, strict=True))
         raise ValueError(f"All leaves of `{name}` must share their leading axes; got {found}.")
-    (shape,) = shapes
     if 0 in shape:
         raise ValueError(f"`{name}` holds no draws: its leading axes are {shape}.")
-    num_chains = shape[0] if leading == 2 else 1
-    leaves = merge_leading_axes(leaves, leading)
-    draws = Draws(jax.tree.unflatten(treedef, leaves), num_chains)
+    leaves = put_together(leaves, chains=leading == 2)
+    draws = Draws(jax.tree.unflatten(treedef, leaves), shape[0] if leading == 2 else 1)
     if draws.dim == 0:
         raise ValueError(f"`{name}` has positions without coordinates: shape {leaves[0].shape}.")
     return draws
@@ -82,10 +77,6 @@ def _check_draws(draws: Draws, name: str) -> Draws:
         raise ValueError(f"`{name}` has {flat.dim} coordinates and {len(labels)} labels.")
     same = all(a is b for a, b in zip(*map(jax.tree.leaves, (flat.positions, draws.positions)), strict=True))
     return draws if same else Draws(flat.positions, draws.num_chains, draws.labels)
-
-
-def _leaf_name(name: str, path: tuple) -> str:
-    return name + keystr(path)
 
 
 def _check_readable(value: object, name: str) -> None:
@@ -121,14 +112,12 @@ def as_real(value: object, name: str) -> np.ndarray | Array:
 
 def as_arrays(tree: PyTree, name: str) -> PyTree:
     """All leaves as arrays of JAX."""
-    return jax.tree.map_with_path(
-        lambda path, leaf: _as_array(leaf, _leaf_name(name, path), "an array of numbers"), tree
-    )
+    return jax.tree.map_with_path(lambda path, leaf: _as_array(leaf, name + keystr(path), "an array of numbers"), tree)
 
 
 def as_floats(tree: PyTree, name: str) -> PyTree:
     """All leaves as arrays of floating-point numbers."""
-    return jax.tree.map_with_path(lambda path, leaf: _check_leaf(leaf, _leaf_name(name, path)), tree)
+    return jax.tree.map_with_path(lambda path, leaf: _check_leaf(leaf, name + keystr(path)), tree)
 
 
 def _as_array(leaf: ArrayLike, name: str, what: str) -> Array:
@@ -159,22 +148,21 @@ def _leading_axes_of_array(shape: tuple[int, ...], chains: bool | None, name: st
     expected = {None: (2, 3), False: (2,), True: (3,)}[chains]
     if len(shape) in expected:
         return len(shape) - 1
-    wanted = " or ".join({2: "(draws, dim)", 3: "(chains, draws, dim)"}[ndim] for ndim in expected)
+    wanted = " or ".join("(draws, dim)" if ndim == 2 else "(chains, draws, dim)" for ndim in expected)
     hint = f" One scalar parameter needs `{name}[..., None]`." if len(shape) == expected[0] - 1 else ""
     raise ValueError(f"`{name}` must be {wanted}; got shape {shape}.{hint}")
 
 
 def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> PyTree:
     """Scores given by the user, with one leading axis, in the structure of the samples."""
-    given = [each.positions if isinstance(each, Draws) else each for each in (positions_in(samples), scores)]
-    expected, found = map(jax.tree.structure, given)
+    ours, theirs = (each.positions if isinstance(each, Draws) else each for each in (positions_in(samples), scores))
+    expected, found = jax.tree.structure(ours), jax.tree.structure(theirs)
     if expected != found:
         raise ValueError(
             "`target` must be a log-density function, or scores in the structure of `samples`; "
             f"the samples are {expected}, the scores {found}."
         )
     flat = check_samples(scores, chains=chains, name="target")
-    ours, theirs = given
     if shapes_of(ours) == shapes_of(theirs) and draws.num_chains != flat.num_chains:
         raise ValueError(f"The samples have {draws.num_chains} chains, the scores {flat.num_chains}.")
     check_same_shapes(theirs, ours, "Scores must have the shape of the samples", what="samples of shape ")
@@ -198,10 +186,8 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Weights:
     """Weights of the draws, in one axis, normalised to sum to one."""
     if weights is None:
         return None
-    per_chain = draws.num_draws // draws.num_chains
-    allowed: list[tuple[int, ...]] = [(draws.num_draws,)]
-    if draws.num_chains > 1:
-        allowed.append((draws.num_chains, per_chain))
+    n, num_chains = draws.num_draws, draws.num_chains
+    allowed = [(n,)] if num_chains == 1 else [(n,), (num_chains, n // num_chains)]
     # In double precision on the host where values are known: weights may span more than float32 does.
     is_known = is_concrete(weights) and getattr(weights, "is_fully_addressable", True)
     array = as_real(weights, "weights")
@@ -276,10 +262,7 @@ def check_finite(values: Float[Array, "draws dim"], draws: Draws, what: str, rem
 
 @jax.jit
 def _first_that_is_not_finite(values: Float[Array, "draws dim"]) -> tuple[Array, Array, Array]:
-    """The first draw and its first coordinate where a value is not finite, and the value; the first value if all are.
-
-    On the device, since other processes may have some of the values.
-    """
+    """Where a value is not finite first, and the value. On the device: other processes may have some of the values."""
     bad = ~jnp.isfinite(values)
     draw = jnp.argmax(bad.any(axis=1))
     coordinate = jnp.argmax(bad[draw])
@@ -359,10 +342,8 @@ def check_locations(locations: ArrayLike | None, draws: Draws) -> Float[Array, "
         raise TypeError("`locations` must be an array (locations, dim); got None. `FSSD.random` draws some.")
     array = jnp.asarray(as_real(locations, "locations"), draws.dtype)
     if array.ndim != 2 or array.shape[1] != draws.dim or len(array) == 0:
-        raise ValueError(
-            f"`locations` must be (locations, {draws.dim}), like draws of {draws.dim} coordinates; got shape "
-            f"{array.shape}."
-        )
+        wanted = f"(locations, {draws.dim}), like draws of {draws.dim} coordinates"
+        raise ValueError(f"`locations` must be {wanted}; got shape {array.shape}.")
     if is_concrete(array) and not np.isfinite(array).all():
         raise ValueError("`locations` must be finite.")
     return array

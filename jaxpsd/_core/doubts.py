@@ -33,13 +33,7 @@ class CorrectionWarning(UserWarning):
 
 
 class Doubt(NamedTuple):
-    """A reason to doubt a result.
-
-    category
-        The kind of warning that tells users.
-    message
-        What was seen, what it means, and what to do.
-    """
+    """A reason to doubt a result: the kind of warning that tells users; what was seen, what it means, what to do."""
 
     category: type[Warning]
     message: str

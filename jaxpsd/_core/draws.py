@@ -48,7 +48,7 @@ class Draws:
     @property
     def dim(self) -> int:
         """Coordinates of one position."""
-        return sum(map(_size, jax.tree.leaves(self.positions)))
+        return self.structure.dim
 
     @property
     def dtype(self) -> np.dtype:
@@ -86,8 +86,7 @@ class Draws:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each leaf of one position, by name; x for an array."""
-        leaves = jax.tree.leaves_with_path(self.positions)
-        return {leaf_name(path): leaf.shape[1:] for path, leaf in leaves}
+        return {_leaf_name(path): leaf.shape[1:] for path, leaf in jax.tree.leaves_with_path(self.positions)}
 
     def coordinate(self, index: int) -> str:
         """Name one coordinate for a message: `beta[2]` of a pytree, coordinate 2 of an array."""
@@ -114,23 +113,14 @@ def names_of(positions: PyTree, labels: Mapping[str, str] | None = None) -> tupl
     """Names of all coordinates of one draw, with other labels for the leaves of a pytree where given."""
     named = []
     for path, leaf in jax.tree.leaves_with_path(positions):
-        name = leaf_name(path)
-        name = name if labels is None else labels.get(name, name)
-        named += [name + _index(at) for at in np.ndindex(*leaf.shape[1:])]
+        name = _leaf_name(path)
+        name = (labels or {}).get(name, name)
+        named += [name + (f"[{', '.join(map(str, at))}]" if at else "") for at in np.ndindex(*leaf.shape[1:])]
     return tuple(named)
 
 
-def leaf_name(path: tuple[Any, ...]) -> str:
-    """The name of a leaf by its place in the structure."""
+def _leaf_name(path: tuple[Any, ...]) -> str:
     return keystr(path, simple=True, separator=".") or "x"
-
-
-def _index(at: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, at))}]" if at else ""
-
-
-def _size(leaf: Array) -> int:
-    return prod(leaf.shape[1:])
 
 
 def split_draws(arrays: PyTree, count: int) -> PyTree:
@@ -155,7 +145,7 @@ def one_position(positions: PyTree) -> PyTree:
 
 def ravel(positions: PyTree) -> Float[Array, "draws dim"]:
     """Lay the coordinates of each draw side by side."""
-    leaves = [leaf.reshape(leaf.shape[0], _size(leaf)) for leaf in jax.tree.leaves(positions)]
+    leaves = [leaf.reshape(leaf.shape[0], prod(leaf.shape[1:])) for leaf in jax.tree.leaves(positions)]
     return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=1)
 
 
@@ -173,10 +163,6 @@ class Structure(NamedTuple):
 
     def unravel(self, flat: Float[Array, " dim"]) -> PyTree:
         """Give the coordinates of one draw their structure back."""
-        ends = np.cumsum([prod(shape) for shape in self.shapes])[:-1]
-        parts = jnp.split(flat, ends)
-        leaves = [
-            part.reshape(shape).astype(dtype)
-            for part, shape, dtype in zip(parts, self.shapes, self.dtypes, strict=True)
-        ]
-        return jax.tree.unflatten(self.treedef, leaves)
+        parts = jnp.split(flat, np.cumsum([prod(shape) for shape in self.shapes])[:-1])
+        each = zip(parts, self.shapes, self.dtypes, strict=True)
+        return jax.tree.unflatten(self.treedef, [part.reshape(shape).astype(dtype) for part, shape, dtype in each])

@@ -24,8 +24,8 @@ def checked_logdensity(logdensity: Function) -> Callable[[PyTree], Array]:
     """A log-density that is held to returning one number, at the moment it is traced."""
 
     def checked(position: PyTree) -> Array:
-        value = _called(logdensity, (position,), "the log-density was called with one position",
-                        "; for any other, pass the scores at the draws instead of the function")  # fmt: skip
+        otherwise = "; for any other, pass the scores at the draws instead of the function"
+        value = _called(logdensity, (position,), "the log-density was called with one position", otherwise)
         array = as_returned(value)
         if array is None or array.shape != ():
             found = type(value).__name__ if array is None else f"shape {array.shape}"
@@ -33,7 +33,7 @@ def checked_logdensity(logdensity: Function) -> Callable[[PyTree], Array]:
                 f"The log-density must return a scalar for one position; it returned {found}. "
                 "It is called with one draw at a time; if it returns one term a coordinate, sum them."
             )
-        if not _is_one_of(array, _FLOATING):
+        if not jnp.issubdtype(array.dtype, jnp.floating):
             raise TypeError(f"The log-density must return a floating-point number; it returned {array.dtype}.")
         return array
 
@@ -46,11 +46,9 @@ def returning_number(function: Function, name: str) -> Callable[..., Array]:
     def checked(*arguments: PyTree) -> Array:
         value = _called(function, arguments, f"`{name}` was called for one draw or pair of draws")
         array = as_returned(value)
-        if array is None or array.shape != () or not _is_one_of(array, _FLOATING):
-            raise TypeError(
-                f"`{name}` must return one floating-point number for one draw or pair of draws; it returned "
-                f"{_described(value)}."
-            )
+        if array is None or array.shape != () or not jnp.issubdtype(array.dtype, jnp.floating):
+            wanted = "one floating-point number for one draw or pair of draws"
+            raise TypeError(f"`{name}` must return {wanted}; it returned {_described(value)}.")
         return array
 
     return checked
@@ -58,14 +56,17 @@ def returning_number(function: Function, name: str) -> Callable[..., Array]:
 
 def returning_numbers(function: Function, name: str, *, floating: bool = True) -> Callable[..., PyTree]:
     """As `returning_number`, for numbers or arrays in any structure; on request also integers and truth values."""
-    allowed, wanted = (_FLOATING, "floating-point") if floating else (_REAL, "real")
+    kinds = (jnp.floating,) if floating else (jnp.floating, jnp.integer, jnp.bool_)
+
+    def is_allowed(array: Array | None) -> bool:
+        return array is not None and any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
 
     def checked(*arguments: PyTree) -> PyTree:
         values = _called(function, arguments, f"`{name}` was called for one draw or pair of draws")
         leaves = jax.tree.leaves(values)
         arrays = [as_returned(leaf) for leaf in leaves]
-        if not leaves or any(array is None or not _is_one_of(array, allowed) for array in arrays):
-            found = ", ".join(map(_described, leaves)) or "nothing"
+        if not leaves or not all(map(is_allowed, arrays)):
+            wanted, found = "floating-point" if floating else "real", ", ".join(map(_described, leaves)) or "nothing"
             raise TypeError(f"`{name}` must return {wanted} numbers or arrays; it returned {found}.")
         return jax.tree.unflatten(jax.tree.structure(values), arrays)
 
@@ -87,14 +88,6 @@ def _called(function: Function, arguments: tuple[PyTree, ...], how: str, otherwi
         if isinstance(error, jax.errors.JAXTypeError):
             error.add_note(f"jaxpsd: it could not be traced. It must be written with jax.numpy{otherwise}.")
         raise
-
-
-_FLOATING = (jnp.floating,)
-_REAL = (*_FLOATING, jnp.integer, jnp.bool_)
-
-
-def _is_one_of(array: Array, kinds: tuple[Any, ...]) -> bool:
-    return any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
 
 
 def as_returned(value: object) -> Array | None:

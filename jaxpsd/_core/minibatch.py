@@ -13,13 +13,7 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import block_length, map_over_blocks
-from jaxpsd._core.checks import (
-    as_arrays,
-    check_fits,
-    check_key,
-    check_positive_integer,
-    check_samples,
-)
+from jaxpsd._core.checks import as_arrays, check_fits, check_key, check_positive_integer, check_samples
 from jaxpsd._core.draws import Draws, one_position
 from jaxpsd._core.functions import check_function, returning_number
 from jaxpsd._core.scores import Given, guarded_score

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 from jax.core import ShapedArray
 from jax.extend import core
+from jax.sharding import NamedSharding
 from jax.tree_util import register_dataclass
 
 from jaxpsd._core.blocks import block_length, map_over_blocks, num_draws
-from jaxpsd._core.draws import Draws, one_position, ravel
+from jaxpsd._core.draws import one_position, ravel
 from jaxpsd._core.sharding import CUT, WHOLE, Shards, as_local, move_to_devices_of, shards_of
 from jaxpsd._core.types import Block, PyTree, Weights, static
 
@@ -24,7 +25,6 @@ Scorer = Callable[[PyTree], tuple[Block, Block]]
 # Scoring a block materialises a few arrays of the largest intermediate's size at a time.
 _LIVE_INTERMEDIATES = 4
 _SCORING_BYTES = 2**26
-
 
 Result = Literal["sums", "draws", "gathered"]
 
@@ -47,14 +47,11 @@ def compiled(program: Callable[..., Any], shards: Shards | None, result: Result)
     """The program as devices run it."""
     if shards is None:
         return jax.jit(program)
-
-    def on_devices(data: PyTree, *args: PyTree) -> Any:
-        if result == "gathered":
-            return shards.replicate(program(data, *args))
-        specs = (SPECS, *(WHOLE for _ in args))
-        return shards.on_shares(program, specs, CUT if result == "draws" else WHOLE)(data, *args)
-
-    return jax.jit(on_devices)
+    if result == "gathered":
+        return jax.jit(program, out_shardings=NamedSharding(shards.mesh, WHOLE))
+    specs = (SPECS, WHOLE), CUT if result == "draws" else WHOLE
+    on_shares = shards.on_shares(lambda data, args: program(data, *args), *specs)
+    return jax.jit(lambda data, *args: on_shares(data, args))
 
 
 @register_dataclass
@@ -92,8 +89,7 @@ class Data:
     @property
     def x(self) -> jax.ShapeDtypeStruct:
         """What the coordinates of all draws here look like."""
-        draws = Draws(self.positions)
-        return jax.ShapeDtypeStruct((draws.num_draws, draws.dim), draws.dtype)
+        return jax.eval_shape(ravel, self.positions)
 
     def first_row(self) -> PyTree:
         """Of the first draw here."""
@@ -115,12 +111,10 @@ class Data:
 
     def scored(self) -> "Data":
         """The same with coordinates and scores of all draws, for what needs them more than once."""
-        if self.score is None and self.transform is None and not self.shows_positions:
-            x, s = ravel(self.positions), ravel(self.scores)
-        else:
-            x, s = map_over_blocks(
-                self.scorer(), self.rows, block_length(len(self.x), 4 * self.x.shape[1] * self.x.dtype.itemsize)
-            )
+        (n, dim), itemsize = self.x.shape, self.x.dtype.itemsize
+        is_computed = self.score is not None or self.transform is not None or self.shows_positions
+        length = block_length(n, 4 * dim * itemsize) if is_computed else n
+        x, s = map_over_blocks(self.scorer(), self.rows, length)
         return Data(x, s, self.weights, None)
 
 
@@ -136,7 +130,7 @@ def block_scores(score: "Score", positions: PyTree) -> Callable[[PyTree], PyTree
         if "everse-mode" in str(error):
             error.add_note("jaxpsd: pass scores from `jax.jacfwd` instead of the log-density.")
         raise
-    flat_score, bytes_per_draw = jax.vmap(core.jaxpr_as_fun(one)), working_bytes(one)
+    flat_score, bytes_per_draw = jax.vmap(core.jaxpr_as_fun(one)), working_bytes(one.jaxpr)
 
     def scores_of(positions: PyTree) -> PyTree:
         leaves, treedef = jax.tree.flatten(positions)
@@ -146,13 +140,8 @@ def block_scores(score: "Score", positions: PyTree) -> Callable[[PyTree], PyTree
     return scores_of
 
 
-def working_bytes(program: core.ClosedJaxpr) -> int:
+def working_bytes(jaxpr: core.Jaxpr) -> int:
     """Memory that a program for one draw needs while it runs: a few times its largest intermediate."""
-    return _LIVE_INTERMEDIATES * _largest_intermediate(program.jaxpr)
-
-
-def _largest_intermediate(jaxpr: core.Jaxpr) -> int:
     results = (variable.aval for equation in jaxpr.eqns for variable in equation.outvars)
     own = (aval.size * aval.dtype.itemsize for aval in results if isinstance(aval, ShapedArray))
-    inner = (_largest_intermediate(each) for each in core.subjaxprs(jaxpr))
-    return max((1, *own, *inner))
+    return max((_LIVE_INTERMEDIATES * max((1, *own)), *map(working_bytes, core.subjaxprs(jaxpr))))

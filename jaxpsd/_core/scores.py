@@ -10,14 +10,7 @@ import jax.numpy as jnp
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 
-from jaxpsd._core.checks import (
-    check_finite,
-    check_samples,
-    check_scores,
-    check_weights,
-    find_coarse_draws,
-    is_concrete,
-)
+from jaxpsd._core.checks import check_finite, check_samples, check_scores, check_weights, find_coarse_draws, is_concrete
 from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.draws import Draws, Structure, one_position, ravel
 from jaxpsd._core.functions import check_function, checked_logdensity
@@ -72,17 +65,7 @@ def guarded_score(logdensity: Callable[..., Any]) -> Callable[..., PyTree]:
 
 
 class Given(NamedTuple):
-    """What the user has given, checked.
-
-    draws
-        The draws, with one leading axis.
-    target
-        How to score them, or their scores; None where nobody asks.
-    weights
-        Weights of the draws, normalised.
-    doubts
-        What makes the draws doubtful.
-    """
+    """What the user has given, checked; `target` is how to score the draws, or their scores, or None if nobody asks."""
 
     draws: Draws
     target: Score | PyTree = None
@@ -92,8 +75,7 @@ class Given(NamedTuple):
     @property
     def data(self) -> Data:
         """What programs see."""
-        is_function = isinstance(self.target, Score)
-        scores, score = (None, self.target) if is_function else (self.target, None)
+        scores, score = (None, self.target) if isinstance(self.target, Score) else (self.target, None)
         return Data(self.draws.positions, scores, self.weights, score)
 
     @property
@@ -119,30 +101,24 @@ class Given(NamedTuple):
     def raise_for_value(self, what: str, remedy: str) -> NoReturn:
         """Find out why `what` is not finite, and say so."""
         self.check_finite()
-        dtype = self.draws.dtype
-        raise FloatingPointError(f"{what} is not finite in {dtype}, although samples and scores are. {remedy}")
+        where = f"in {self.draws.dtype}, although samples and scores are"
+        raise FloatingPointError(f"{what} is not finite {where}. {remedy}")
 
 
 def check_input(target: Target, samples: PyTree, weights: ArrayLike | None = None, chains: bool | None = None) -> Given:
     """What every call is given, checked."""
     draws = check_samples(samples, chains=chains)
-    return Given(
-        draws,
-        check_target(target, samples, draws, chains=chains),
-        check_weights(weights, draws),
-        find_coarse_draws(draws),
-    )
+    target = check_target(target, samples, draws, chains=chains)
+    return Given(draws, target, check_weights(weights, draws), find_coarse_draws(draws))
 
 
 def check_target(target: Target, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> Score | PyTree:
     """Tell a log-density, which is traced here, from scores, which are held against the samples."""
     if isinstance(target, Score):
         return target
-    return (
-        Score.of(cast(LogDensityFn, target), draws)
-        if callable(target)
-        else check_scores(target, samples, draws, chains=chains)
-    )
+    if callable(target):
+        return Score.of(cast(LogDensityFn, target), draws)
+    return check_scores(target, samples, draws, chains=chains)
 
 
 def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None = None) -> PyTree:

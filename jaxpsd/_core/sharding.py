@@ -4,10 +4,9 @@ A program that runs on shares sees one of them, and says by the functions below 
 program that does not, there is one share, and they do nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
+from jaxpsd._core.draws import join_draws
 from jaxpsd._core.types import PyTree
 
 _AXIS, _COPIES = "jaxpsd_shares", "jaxpsd_copies"
@@ -38,34 +38,28 @@ class Shards:
         """How many shares there are."""
         return self.mesh.devices.shape[0]
 
-    def put(self, leaf: Array) -> Array:
-        """The same array, cut like the draws; what lies as it should is not moved."""
-        return jax.device_put(leaf, NamedSharding(self.mesh, CUT))
+    def put(self, arrays: PyTree) -> PyTree:
+        """The same arrays, cut like the draws; what lies as it should is not moved."""
+        return jax.device_put(arrays, NamedSharding(self.mesh, CUT))
 
     def on_shares(self, program: Callable[..., Any], in_specs: PyTree, out_specs: PyTree) -> Callable[..., Any]:
         """A program that every device runs on its share."""
         # What is summed over shares is the same on all devices; JAX need not prove it.
         return jax.shard_map(program, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    def replicate(self, result: PyTree) -> PyTree:
-        """Within a program that sees all draws as one: its result, whole on every device."""
-        sharding = NamedSharding(self.mesh, WHOLE)
-        return jax.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, sharding), result)
-
 
 def shards_of(positions: PyTree) -> Shards | None:
     """How draws are spread along their first axis; None if they are not, or if it is not to be seen."""
     leaf = jax.tree.leaves(positions)[0]
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or leaf.sharding.num_devices == 1:
+    if not _has_devices(leaf) or leaf.sharding.num_devices == 1:
         return None
     rows: dict[int, list[Any]] = {}
     for device, index in leaf.sharding.devices_indices_map(leaf.shape).items():
         if any(part.indices(size) != (0, size, 1) for part, size in zip(index[1:], leaf.shape[1:], strict=True)):
             return None
         rows.setdefault(index[0].indices(leaf.shape[0])[0], []).append(device)
-    if len(rows) == 1:
-        return None
-    return Shards(Mesh(np.array([rows[start] for start in sorted(rows)]), (_AXIS, _COPIES)))
+    devices = np.array([rows[start] for start in sorted(rows)])
+    return None if len(devices) == 1 else Shards(Mesh(devices, (_AXIS, _COPIES)))
 
 
 def spread(samples: PyTree) -> PyTree:
@@ -116,34 +110,28 @@ def spread(samples: PyTree) -> PyTree:
     return jax.tree.map(put, samples)
 
 
-def merge_leading_axes(leaves: Sequence[Array], leading: int) -> list[Array]:
-    """Arrays with so many leading axes merged into one, of draws; where one is spread over devices, all are alike."""
+def put_together(leaves: list[Array], *, chains: bool) -> list[Array]:
+    """Arrays on the same devices, spread if one of them is, with axes of chains and draws merged into one."""
     shards = next((found for leaf in leaves if (found := shards_of(leaf)) is not None), None)
-    if shards is None:
-        together = [leaves[0], *move_to_devices_of(leaves[0], leaves[1:])]
-        return [_merge(leaf, leading) for leaf in together] if leading > 1 else together
-    put = [shards.put(leaf) for leaf in leaves]
-    return list(_merged(shards, leading)(put)) if leading > 1 else put
-
-
-def _merge(leaf: Array, leading: int) -> Array:
-    return leaf.reshape(prod(leaf.shape[:leading]), *leaf.shape[leading:])
+    if shards is not None:
+        leaves = shards.put(leaves)
+        return _join_on(shards)(leaves) if chains else leaves
+    leaves = [leaves[0], *move_to_devices_of(leaves[0], leaves[1:])]
+    return join_draws(leaves) if chains else leaves
 
 
 @lru_cache(maxsize=16)
-def _merged(shards: Shards, leading: int) -> Callable[[list[Array]], list[Array]]:
+def _join_on(shards: Shards) -> Callable[[list[Array]], list[Array]]:
     """Merge axes on every device, which leaves all draws where they are."""
-    return jax.jit(shards.on_shares(lambda leaves: [_merge(leaf, leading) for leaf in leaves], (CUT,), CUT))
+    return jax.jit(shards.on_shares(join_draws, (CUT,), CUT))
 
 
 def shard_like(positions: PyTree, values: PyTree) -> PyTree:
     """Values with an axis of draws, on the devices where the positions are."""
-    shards, others = shards_of(positions), shards_of(values)
+    shards = shards_of(positions)
     if shards is None:
         return move_to_devices_of(positions, values)
-    if shards == others:
-        return values
-    return jax.tree.map(shards.put, values)
+    return values if shards == shards_of(values) else shards.put(values)
 
 
 def move_to_devices_of(positions: PyTree, values: PyTree) -> PyTree:
@@ -152,20 +140,23 @@ def move_to_devices_of(positions: PyTree, values: PyTree) -> PyTree:
     Programs take arguments from one set of devices only. What JAX may move by itself, it does.
     """
     leaf = jax.tree.leaves(positions)[0]
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
+    if not _has_devices(leaf):
         return values
-    sharding = leaf.sharding
 
-    def is_elsewhere(value: object) -> bool:
-        if not isinstance(value, jax.Array) or isinstance(value, Tracer):
-            return False
-        return value.committed and value.devices() != leaf.devices()
+    def is_elsewhere(value: Any) -> bool:
+        return _has_devices(value) and value.committed and value.devices() != leaf.devices()
 
     if not any(map(is_elsewhere, jax.tree.leaves(values))):
         return values
+    sharding = leaf.sharding
     if isinstance(sharding, NamedSharding):
         sharding = NamedSharding(sharding.mesh, WHOLE)
     return jax.tree.map(lambda value: jax.device_put(value, sharding) if is_elsewhere(value) else value, values)
+
+
+def _has_devices(value: object) -> bool:
+    """Whether it is an array, and not one that is being traced."""
+    return isinstance(value, jax.Array) and not isinstance(value, Tracer)
 
 
 def as_local(result: PyTree) -> PyTree:
@@ -213,7 +204,7 @@ def from_share_ahead(values: PyTree, distance: int) -> PyTree:
     """What the share so many places further on has, round in a ring."""
     count = num_shares()
     pairs = [((k + distance) % count, k) for k in range(count)]
-    return jax.tree.map(lambda leaf: lax.ppermute(leaf, _AXIS, pairs), values) if count > 1 else values
+    return lax.ppermute(values, _AXIS, pairs) if count > 1 else values
 
 
 def with_next_share(arrays: PyTree, length: int) -> PyTree:

@@ -27,9 +27,8 @@ def html_table(columns: Columns) -> str:
 
     def line(cells: Sequence[str], tag: str) -> str:
         sides = ["left", *["right"] * (len(cells) - 1)]
-        cells = [
-            f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, sides, strict=True)
-        ]
+        aligned = zip(cells, sides, strict=True)
+        cells = [f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in aligned]
         return f"<tr>{''.join(cells)}</tr>"
 
     body = "".join(line(row, "td") for row in zip(*columns.values(), strict=True))

@@ -8,9 +8,9 @@ where JAX finds an equal expression it runs the program that it has, and else co
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,14 +25,7 @@ from jaxpsd._core.types import PyTree, static
 class Traced:
     """A function of one draw, or of a few, as a pytree: call it like the function it was traced from.
 
-    constants
-        The arrays that it refers to.
-    expression
-        What it computes with them.
-    in_tree, out_tree
-        The structures of its arguments and of its value.
-    size
-        How many numbers it returns.
+    It computes an expression with the arrays that it refers to, its constants, and returns `size` numbers.
     """
 
     constants: list[Any]
@@ -77,8 +70,12 @@ class Expression:
         place: dict[Any, int] = {variable: k for k, variable in enumerate(given)}
 
         def name(atom: Any) -> Any:
-            return _Literal(atom.val, atom.aval) if isinstance(atom, core.Literal) else place[atom]
+            if not isinstance(atom, core.Literal):
+                return place[atom]
+            # By its bits: 0 is not −0, and NaN is NaN.
+            return _Compared((atom.aval, np.asarray(atom.val).tobytes()), atom.val)
 
+        # How each operation is performed, on which variables, and which it makes.
         self._steps, structure = [], []
         for equation in jaxpr.eqns:
             inputs, first = tuple(map(name, equation.invars)), len(place)
@@ -87,9 +84,14 @@ class Expression:
             is_jit = equation.primitive.name in ("jit", "pjit")
             inner = Expression(equation.params["jaxpr"], constants, is_gradient) if is_jit else None
             # Not the equation itself, which would keep those arrays.
-            how = inner or partial(_perform, equation.primitive, equation.params)
-            self._steps.append(_Step(how, inputs, range(first, len(place))))
-            options = inner or tuple((key, self._comparable(value)) for key, value in sorted(equation.params.items()))
+            how = inner.evaluate if inner else partial(_perform, equation.primitive, equation.params)
+            self._steps.append((how, inputs, range(first, len(place))))
+            # Of a function with derivatives of its own making, a gradient shows what those are.
+            is_followed = is_gradient and equation.primitive.name.startswith(("custom_jvp", "custom_vjp"))
+            params = sorted(equation.params.items())
+            options = inner or tuple(
+                (key, self._comparable(value)) for key, value in params if not (is_followed and _is_function(value))
+            )
             structure.append((equation.primitive, inputs, tuple(out.aval for out in equation.outvars), options))
         self._num_constants, self._results = len(jaxpr.constvars), tuple(map(name, jaxpr.outvars))
         self._structure = tuple(each.aval for each in given), self._num_constants, tuple(structure), self._results
@@ -101,19 +103,16 @@ class Expression:
             constants: list[Any] = []
             body = Expression(option, constants, self._is_gradient)
             self.has_rules = self.has_rules or body.has_rules
-            return body, tuple(map(_Itself, constants))
+            return body, tuple(_Compared(id(constant), constant) for constant in constants)
         if isinstance(option, core.Jaxpr):
             return self._comparable(core.ClosedJaxpr(option, ()))
         if isinstance(option, tuple | list):
             return type(option), tuple(map(self._comparable, option))
-        if (callable(option) or hasattr(option, "call_wrapped")) and not isinstance(option, type):
-            self.has_rules = True
-            if self._is_gradient:
-                return None
+        self.has_rules = self.has_rules or _is_function(option)
         try:
             hash(option)
         except TypeError:
-            return _Itself(option)
+            return _Compared(id(option), option)
         # 1 is neither True nor 1.0.
         return type(option), option
 
@@ -122,33 +121,27 @@ class Expression:
         values = dict(enumerate([*(next(constants) for _ in range(self._num_constants)), *arguments]))
 
         def read(name: Any) -> Any:
-            return name.value if isinstance(name, _Literal) else values[name]
+            return name.value if isinstance(name, _Compared) else values[name]
 
-        for step in self._steps:
-            arguments = [read(name) for name in step.inputs]
-            is_inner = isinstance(step.how, Expression)
-            results = step.how.evaluate(constants, arguments) if is_inner else step.how(*arguments)
-            values.update(zip(step.outputs, results, strict=True))
+        for how, inputs, outputs in self._steps:
+            values.update(zip(outputs, how(constants, [read(name) for name in inputs]), strict=True))
         return [read(name) for name in self._results]
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Expression) and self._hash == other._hash and self._structure == other._structure
-        )
+        if not isinstance(other, Expression) or self._hash != other._hash:
+            return False
+        return self is other or self._structure == other._structure
 
 
-class _Step(NamedTuple):
-    """One operation: how it is performed, or the expression that a function under `jax.jit` stands for."""
-
-    how: "Expression | Callable[..., Sequence[Any]]"
-    inputs: tuple[Any, ...]
-    outputs: range
+def _is_function(option: Any) -> bool:
+    return (callable(option) or hasattr(option, "call_wrapped")) and not isinstance(option, type)
 
 
-def _perform(primitive: Any, params: dict[str, Any], *arguments: Any) -> Sequence[Any]:
+def _perform(primitive: Any, params: dict[str, Any], _: Iterator[Any], arguments: Sequence[Any]) -> Sequence[Any]:
+    """One operation, which refers to no arrays: evaluated like an expression."""
     bound: Any = primitive.get_bind_params(params)
     # Before version 0.10, JAX has the functions that an operation calls apart from its options.
     functions, options = bound if isinstance(bound, tuple) else ((), bound)
@@ -156,27 +149,9 @@ def _perform(primitive: Any, params: dict[str, Any], *arguments: Any) -> Sequenc
     return results if primitive.multiple_results else [results]
 
 
-class _Literal:
-    """A number in an expression, compared by its bits: 0 is not −0, and NaN is NaN."""
+@dataclass(frozen=True)
+class _Compared:
+    """A value that is compared by a key: its bits, or, where it cannot be compared, that it is the same object."""
 
-    def __init__(self, value: Any, kind: Any):
-        self.value, self.bits = value, (kind, np.asarray(value).tobytes())
-
-    def __hash__(self) -> int:
-        return hash(self.bits)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Literal) and self.bits == other.bits
-
-
-class _Itself:
-    """What cannot be compared: equal to itself alone."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.value is other.value
+    key: Any
+    value: Any = field(compare=False)

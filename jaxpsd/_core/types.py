@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field
+from enum import StrEnum
 from typing import Any
 
 from jax.typing import ArrayLike
@@ -21,6 +22,13 @@ Vector = Float[Array, " dim"]
 Block = Float[Array, "block dim"]
 Weights = Float[Array, " draws"] | None
 """Weights of draws that sum to one, or None for equal ones."""
+
+
+class Choice(StrEnum):
+    """A word that stands for how something is chosen, shown as the user wrote it."""
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 def static(**options: Any) -> Any:

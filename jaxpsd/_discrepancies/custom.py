@@ -193,7 +193,7 @@ class GivenFeaturesPlan(FeaturePlan):
 
     def working_bytes(self, x: jax.ShapeDtypeStruct) -> int:
         one = one_position(x)
-        return working_bytes(jax.make_jaxpr(self._of_draw)(one, one))
+        return working_bytes(jax.make_jaxpr(self._of_draw)(one, one).jaxpr)
 
 
 @register_dataclass

@@ -6,7 +6,6 @@ so that x = loc + scale·y and the scores are simply scaleᵀ s.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import jax
 import jax.numpy as jnp
@@ -15,33 +14,22 @@ from jax.tree_util import register_dataclass, register_static
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxpsd._core.blocks import (
-    block_length,
-    einsum,
-    num_draws,
-    product_over_draws,
-    sum_draws,
-    sum_over_blocks,
-    weighted,
-)
+from jaxpsd._core.blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
 from jaxpsd._core.checks import as_real, check_choice, check_finite, check_samples, check_weights, is_concrete
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import from_first_share, largest_of_shares
-from jaxpsd._core.types import Block, PyTree, Weights
+from jaxpsd._core.types import Block, Choice, PyTree, Weights
 
 
 @register_static
-class Rule(StrEnum):
+class Rule(Choice):
     """How to choose a transform from the draws; static, so that it may stand where an `Affine` may."""
 
     CENTER = "center"
     STANDARDIZE = "standardize"
     WHITEN = "whiten"
-
-    def __repr__(self) -> str:
-        return repr(self.value)
 
 
 @register_dataclass
@@ -76,12 +64,7 @@ class Affine:
 
     @classmethod
     def fit(
-        cls,
-        samples: PyTree,
-        rule: str = "standardize",
-        *,
-        weights: ArrayLike | None = None,
-        chains: bool | None = None,
+        cls, samples: PyTree, rule: str = "standardize", *, weights: ArrayLike | None = None, chains: bool | None = None
     ) -> "Affine":
         """Choose the transform that gives these draws mean zero and, by rule, unit scale.
 
@@ -98,7 +81,7 @@ class Affine:
             Whether the leaves of a pytree have a chain axis.
         """
         draws = check_samples(samples, chains=chains)
-        return fit(check_rule(rule, "rule"), draws, check_weights(weights, draws))
+        return fit(Rule(check_choice(rule, Rule, "rule")), draws, check_weights(weights, draws))
 
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):
@@ -112,7 +95,7 @@ class Affine:
     def inverse(self, y: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take y back to x."""
         y = self._checked(y, "y")
-        return _row(self.loc, y) + _times(y, self.scale)
+        return jnp.broadcast_to(self.loc, y.shape) + _times(y, self.scale)
 
     def scores(self, s: Float[Array, "*draws dim"]) -> Float[Array, "*draws dim"]:
         """Take scores with respect to x to scores with respect to y."""
@@ -125,7 +108,7 @@ class Affine:
 
         def apply(x: Array, s: Array) -> tuple[Array, Array]:
             x = self._checked(x, "x")
-            y = _times(x - _row(self.loc, x), inverse)
+            y = _times(x - jnp.broadcast_to(self.loc, x.shape), inverse)
             return y.astype(x.dtype), self.scores(s).astype(x.dtype)
 
         return apply
@@ -134,8 +117,8 @@ class Affine:
         # Not when it is made: JAX puts all kinds of things where the arrays of a pytree were.
         shapes = [getattr(field, "shape", None) for field in (self.loc, self.scale)]
         if shapes[0] is None or len(shapes[0]) != 1 or shapes[1] not in (shapes[0], 2 * shapes[0]):
-            found = ", ".join(repr(field) if shape is None else f"shape {shape}" for field, shape in
-                              zip((self.loc, self.scale), shapes, strict=True))  # fmt: skip
+            fields = zip((self.loc, self.scale), shapes, strict=True)
+            found = ", ".join(repr(field) if shape is None else f"shape {shape}" for field, shape in fields)
             raise ValueError(f"An Affine has loc (dim,) and scale (dim,) or (dim, dim); got {found}.")
 
     def _checked(self, x: ArrayLike, name: str) -> Array:
@@ -148,13 +131,11 @@ class Affine:
         return x
 
 
-def _row(vector: Float[Array, " dim"], like: Float[Array, "*draws dim"]) -> Array:
-    return vector.reshape((1,) * (like.ndim - 1) + (-1,))
-
-
 def _times(values: Float[Array, "*draws dim"], factor: Array) -> Float[Array, "*draws dim"]:
     """A matrix times each vector along the last axis; a vector stands for a diagonal matrix."""
-    return values * _row(factor, values) if factor.ndim == 1 else einsum("...j,ij->...i", values, factor)
+    if factor.ndim == 1:
+        return values * jnp.broadcast_to(factor, values.shape)
+    return einsum("...j,ij->...i", values, factor)
 
 
 Transform = Affine | Rule | None
@@ -170,20 +151,14 @@ def mean_of(draws: Draws, weights: Weights, transform: Affine | None) -> Float[A
     return in_coordinates(fit(Rule.CENTER, draws, weights).loc, transform)
 
 
-def check_rule(rule: str, name: str) -> Rule:
-    """One of the rules, by name."""
-    return Rule(check_choice(rule, [member.value for member in Rule], name))
-
-
 def check_transform(transform: object) -> Transform:
     """None, the name of a rule, or an `Affine`."""
     if isinstance(transform, str):
-        return check_rule(transform, "transform")
+        return Rule(check_choice(transform, Rule, "transform"))
     if transform is None or isinstance(transform, Affine):
         return transform
-    raise ValueError(
-        f"`transform` must be None, 'center', 'standardize', 'whiten' or a jaxpsd.Affine; got {transform!r}."
-    )
+    wanted = "None, 'center', 'standardize', 'whiten' or a jaxpsd.Affine"
+    raise ValueError(f"`transform` must be {wanted}; got {transform!r}.")
 
 
 def check_streamable(transform: object) -> None:
@@ -197,27 +172,25 @@ def check_streamable(transform: object) -> None:
 
 def resolve(transform: Transform, draws: Draws, weights: Weights) -> Affine | None:
     """The transform that a discrepancy with this setting uses for these draws."""
-    if isinstance(transform, Rule):
-        return fit(transform, draws, weights)
-    if transform is None:
-        return None
-    affine, dim = transform, draws.dim
-    loc, scale = (getattr(field, "shape", field) for field in (affine.loc, affine.scale))
+    if not isinstance(transform, Affine):
+        return None if transform is None else fit(transform, draws, weights)
+    dim = draws.dim
+    loc, scale = (getattr(field, "shape", field) for field in (transform.loc, transform.scale))
     if loc != (dim,) or scale not in ((dim,), (dim, dim)):
         raise ValueError(
             f"The samples have {dim} coordinates, so the transform needs loc ({dim},) and scale ({dim},) or "
             f"({dim}, {dim}); got {loc} and {scale}."
         )
-    if is_concrete(affine):
-        scale = np.asarray(affine.scale)
+    if is_concrete(transform):
+        scale = np.asarray(transform.scale)
         if scale.ndim == 2 and (lengths := np.linalg.norm(scale, axis=1)).all():
             # Whatever the coordinates' units.
             regular = np.linalg.matrix_rank(scale / lengths[:, None]) == dim
         else:
             regular = scale.ndim == 1 and (scale != 0).all()
-        if not (np.isfinite(affine.loc).all() and np.isfinite(scale).all() and regular):
+        if not (np.isfinite(transform.loc).all() and np.isfinite(scale).all() and regular):
             raise ValueError("The transform must be finite and invertible; its loc or scale is not.")
-    return affine
+    return transform
 
 
 def fit(rule: Rule, draws: Draws, weights: Weights) -> Affine:
@@ -257,7 +230,7 @@ def common_transform(rule: Rule, sets: Sequence[Draws]) -> Affine:
 
 
 def _fit_to_draws(data: Data, rule: Rule) -> Affine:
-    positions, weights, (n, dim), dtype = data.positions, data.weights, data.x.shape, data.x.dtype
+    (n, dim), dtype = data.x.shape, data.x.dtype
     length = block_length(n, 4 * dim * dtype.itemsize)
 
     def mean(fn: Callable[[Block], Block], *, product: bool = False) -> tuple[Array, Array]:
@@ -269,12 +242,12 @@ def _fit_to_draws(data: Data, rule: Rule) -> Affine:
             summed = product_over_draws(counted, values) if product else sum_draws(counted)
             return summed, jnp.abs(values).max(axis=0)
 
-        summed, largest = sum_over_blocks(on_block, positions, weights, length)
+        summed, largest = sum_over_blocks(on_block, data.positions, data.weights, length)
         largest = largest_of_shares(largest.max(axis=0))
-        return summed / num_draws(positions) if weights is None else summed, largest
+        return summed / data.num_draws if data.weights is None else summed, largest
 
     # Deviations from a draw are exactly zero for a constant coordinate, and small numbers anyway.
-    origin = from_first_share(ravel(jax.tree.map(lambda leaf: leaf[:1], positions)))
+    origin = from_first_share(ravel(data.first_row()[0]))
     shift, spread = mean(lambda x: x - origin)
     loc = origin[0] + shift
     if rule is Rule.CENTER:
@@ -312,8 +285,7 @@ def fit_to_target(given: Given, by_draws: Affine | None = None) -> Affine:
 
 def _fit_to_target(data: Data, by_draws: Affine) -> Affine:
     scorer, mapping = data.scorer(), by_draws.mapping()
-    x, weights = data.x, data.weights
-    n, dim = data.num_draws, x.shape[1]
+    x, n, dim = data.x, data.num_draws, data.x.shape[1]
     # Scores that hardly vary about a large value keep their digits.
     offset = from_first_share(jnp.concatenate(mapping(*scorer(data.first_row())), axis=1))
 
@@ -323,8 +295,9 @@ def _fit_to_target(data: Data, by_draws: Affine) -> Affine:
         return (sum_draws(counted), product_over_draws(counted, values)), None
 
     length = block_length(len(x), 8 * dim * x.dtype.itemsize)
-    sums, _ = sum_over_blocks(on_block, data.rows, weights, length)
-    mean, product = sums if weights is not None else jax.tree.map(lambda leaf: leaf / n, sums)
+    (mean, product), _ = sum_over_blocks(on_block, data.rows, data.weights, length)
+    if data.weights is None:
+        mean, product = mean / n, product / n
     covariance = product - jnp.outer(mean, mean)
     mean = mean + offset[0]
     among_scores, with_draws = covariance[dim:, dim:], covariance[dim:, :dim]

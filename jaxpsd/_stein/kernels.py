@@ -12,8 +12,7 @@ s + ∇log m(x) and u + ∇log m(y).
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ from jaxpsd._core.checks import as_real, check_choice, check_positive, check_pos
 from jaxpsd._core.draws import Draws, Structure, one_position
 from jaxpsd._core.functions import returning_number, trace_held
 from jaxpsd._core.tracing import Traced
-from jaxpsd._core.types import Block, PyTree, Scalar, Vector, Weights, static
+from jaxpsd._core.types import Block, Choice, PyTree, Scalar, Vector, Weights, static
 from jaxpsd._stein.coordinates import Affine, mean_of
 from jaxpsd._stein.operators import first_order
 from jaxpsd._stein.pairs import Tile, check_length, median_distance, pairs_of
@@ -128,13 +127,10 @@ class IMQ(_Radial):
 
 
 @register_static
-class _Bandwidth(StrEnum):
-    """How to choose a bandwidth from the draws; static, so that it may stand where a number may."""
+class _ByDraws(Choice):
+    """What of a kernel is left to the draws; static, so that it may stand where numbers may."""
 
-    MEDIAN = "median"
-
-    def __repr__(self) -> str:
-        return repr(self.value)
+    MEDIAN, MEAN = "median", "mean"
 
 
 @register_dataclass
@@ -153,18 +149,17 @@ class Gaussian(_Radial):
     0.368
     """
 
-    bandwidth: Any = _Bandwidth.MEDIAN
+    bandwidth: Any = _ByDraws.MEDIAN
 
     def __post_init__(self) -> None:
         if isinstance(self.bandwidth, str):
-            rule = check_choice(self.bandwidth, [member.value for member in _Bandwidth], "bandwidth")
-            object.__setattr__(self, "bandwidth", _Bandwidth(rule))
+            object.__setattr__(self, "bandwidth", _ByDraws(check_choice(self.bandwidth, ["median"], "bandwidth")))
         else:
             check_positive(self.bandwidth, "bandwidth")
 
     @property
     def length(self) -> float | Scalar:
-        if isinstance(self.bandwidth, _Bandwidth):
+        if isinstance(self.bandwidth, _ByDraws):
             raise ValueError("bandwidth='median' is settled by draws; give a number to use the kernel by itself.")
         return self.bandwidth
 
@@ -175,20 +170,12 @@ class Gaussian(_Radial):
         return phi, first, -0.5 * inverse * first
 
     def fitted_to(self, draws: Draws, weights: Weights, transform: Affine | None) -> "Gaussian":
-        if isinstance(self.bandwidth, _Bandwidth):
+        if isinstance(self.bandwidth, _ByDraws):
             return Gaussian(median_distance(draws, transform))
         return Gaussian(check_length(self.bandwidth, "bandwidth", draws.dtype))
 
 
 # --- the kernel that controls moments ---------------------------------------------------------------------
-
-
-@register_static
-class _Location(StrEnum):
-    MEAN = "mean"
-
-    def __repr__(self) -> str:
-        return repr(self.value)
 
 
 @register_dataclass
@@ -217,27 +204,26 @@ class MomentKernel(BaseKernel):
     """
 
     order: int = static(default=2)
-    location: Any = _Location.MEAN
+    location: Any = _ByDraws.MEAN
     covariance: ArrayLike | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", check_positive_integer(self.order, "order"))
         if isinstance(self.location, str):
-            rule = check_choice(self.location, [member.value for member in _Location], "location")
-            object.__setattr__(self, "location", _Location(rule))
+            object.__setattr__(self, "location", _ByDraws(check_choice(self.location, ["mean"], "location")))
         for name in ("location", "covariance"):
             if isinstance(value := getattr(self, name), list | tuple):
                 object.__setattr__(self, name, as_real(value, name))
 
     def __call__(self, x: Vector, y: Vector) -> Scalar:
-        if isinstance(self.location, _Location):
+        if isinstance(self.location, _ByDraws):
             raise ValueError("location='mean' is settled by draws; give a point to use the kernel by itself.")
         x, y = jnp.asarray(x), jnp.asarray(y)
         return self._around(self.location, x.size, x.dtype)(x, y)
 
     def fitted_to(self, draws: Draws, weights: Weights, transform: Affine | None) -> BaseKernel:
-        is_given = not isinstance(self.location, _Location)
-        location = self.location if is_given else mean_of(draws, weights, transform)
+        is_left = isinstance(self.location, _ByDraws)
+        location = mean_of(draws, weights, transform) if is_left else self.location
         return self._around(location, draws.dim, draws.dtype)
 
     def _around(self, location: ArrayLike, dim: int, dtype: np.dtype) -> "_Moments":
@@ -251,24 +237,13 @@ class MomentKernel(BaseKernel):
         covariance = as_real(self.covariance, "covariance")
         if covariance.shape != (dim, dim):
             raise ValueError(f"`covariance` must be ({dim}, {dim}); got {covariance.shape}.")
-        if is_concrete(covariance) and not _is_covariance(np.asarray(covariance)):
-            raise ValueError("`covariance` must be finite, symmetric and positive definite.")
+        if is_concrete(covariance):
+            matrix = np.asarray(covariance)
+            is_symmetric = np.isfinite(matrix).all() and np.allclose(matrix, matrix.T, rtol=1e-4)
+            if not (is_symmetric and np.linalg.eigvalsh(matrix).min() > 0):
+                raise ValueError("`covariance` must be finite, symmetric and positive definite.")
         root = jnp.linalg.cholesky(jnp.asarray(covariance, dtype))
         return _Moments(location, jnp.linalg.inv(root), self.order)
-
-
-def _is_covariance(matrix: np.ndarray) -> bool:
-    if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T, rtol=1e-4):
-        return False
-    return bool(np.linalg.eigvalsh(matrix).min() > 0)
-
-
-class _Reduced(NamedTuple):
-    """Draws as the moment kernel sees them: x̂ = W(x − x⋆) and N = 1 + ‖x̂‖²."""
-
-    position: Block
-    norm: Float[Array, "block 1"]
-    score: Block
 
 
 @register_dataclass
@@ -287,16 +262,18 @@ class _Moments(BaseKernel):
         return norms ** ((self.order - 1) / 2) * (lax.rsqrt(1 + ((x - y) ** 2).sum()) + kappa)
 
     def stein(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
-        left, right = self._reduced(x, s), self._reduced(y, u)
-        # The summands are tilted by m and by m / √N, powers of N.
-        return self._tilted_part(self._radial, left, right, self.order - 1) + self._tilted_part(
-            self._linear, left, right, self.order - 2
-        )
+        # Draws as the kernel sees them: x̂ = W(x − x⋆) and N = 1 + ‖x̂‖².
+        x, y = (self._whitened(positions - self.location[None]) for positions in (x, y))
+        norm_x, norm_y = (1 + (positions**2).sum(axis=1, keepdims=True) for positions in (x, y))
 
-    def _tilted_part(self, part: Callable[..., Tile], left: _Reduced, right: _Reduced, power: int) -> Tile:
-        """m(x) m(y) b₀ with m = N^{power/2} and the scores s + ∇log m."""
-        s, u = (draws.score + power * self._unwhitened(draws.position) / draws.norm for draws in (left, right))
-        return (left.norm * right.norm.T) ** (power / 2) * part(left.position, s, right.position, u)
+        def tilted(part: Callable[..., Tile], power: int) -> Tile:
+            """m(x) m(y) b₀ with m = N^{power/2} and the scores s + ∇log m."""
+            tilted_s = s + power * self._unwhitened(x) / norm_x
+            tilted_u = u + power * self._unwhitened(y) / norm_y
+            return (norm_x * norm_y.T) ** (power / 2) * part(x, tilted_s, y, tilted_u)
+
+        # The summands are tilted by m and by m / √N, powers of N.
+        return tilted(self._radial, self.order - 1) + tilted(self._linear, self.order - 2)
 
     def _radial(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
         """k₀ of (1 + ‖x̂ − ŷ‖²)^{−½}."""
@@ -313,10 +290,6 @@ class _Moments(BaseKernel):
         """k₀ of 1 + x̂·ŷ."""
         own = (x * self._whitened(s)).sum(axis=1)[:, None] + (y * self._whitened(u)).sum(axis=1)[None]
         return self._trace(x) + own + (1 + einsum("ik,jk->ij", x, y)) * einsum("ik,jk->ij", s, u)
-
-    def _reduced(self, x: Block, s: Block) -> _Reduced:
-        position = self._whitened(x - self.location[None])
-        return _Reduced(position, 1 + (position**2).sum(axis=1, keepdims=True), s)
 
     def _whitened(self, vectors: Block) -> Block:
         return vectors if self.whitening is None else einsum("ik,jk->ij", vectors, self.whitening)
@@ -366,9 +339,6 @@ class _OperatedKernel(BaseKernel):
     def stein(self, x: Block, s: Block, y: Block, u: Block) -> Tile:
         return for_all_pairs(self._of_pair, (x, s), (y, u))
 
-    def stein_diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
-        return jax.vmap(lambda x, s: self._of_pair(x, s, x, s))(x, s)
-
     def _of_pair(self, x: Vector, s: Vector, y: Vector, u: Vector) -> Scalar:
         """The Stein operator in x, applied to what the operator in y makes of k: ∇ᵧk + k u."""
 
@@ -379,8 +349,6 @@ class _OperatedKernel(BaseKernel):
         return first_order(field, x, s)
 
 
-def for_all_pairs(
-    fn: Callable[..., Scalar], left: tuple[Block, Block], right: tuple[Block, Block]
-) -> Float[Array, "rows columns"]:
+def for_all_pairs(fn: Callable[..., Scalar], left: tuple[Block, Block], right: tuple[Block, Block]) -> Tile:
     """A function of two draws and their scores, for all pairs of two blocks."""
     return jax.vmap(lambda x, s: jax.vmap(lambda y, u: fn(x, s, y, u))(*right))(*left)

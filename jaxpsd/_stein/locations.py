@@ -58,16 +58,9 @@ def gaussian_locations(rng_key: PRNGKeyArray, x: Block, num_locations: int) -> F
 
 
 class LocationProblem(NamedTuple):
-    """What the criterion depends on but locations and bandwidth; and units in which those are searched.
+    """What the criterion depends on but locations and bandwidth, draws x and scores s; and units to search those in.
 
-    x, s
-        Draws to choose by, and their scores.
-    centre, scale
-        Mean and standard deviations of the draws.
-    distance
-        The median distance between draws.
-    learning_rate, regularization
-        As the user gives them.
+    The units are mean and standard deviations of the draws, and the median distance between them.
     """
 
     x: Block
@@ -78,22 +71,19 @@ class LocationProblem(NamedTuple):
     learning_rate: float
     regularization: float
 
-    def features(self, choice: "_Choice") -> Float[Array, "draws features"]:
-        locations, bandwidth = self.in_units(choice)
-        return location_features(self.x, self.s, locations, bandwidth)
-
     def in_units(self, choice: "_Choice") -> tuple[Float[Array, "locations dim"], Scalar]:
         """Locations and bandwidth as the draws are measured."""
         return self.centre + self.scale * choice.locations, self.distance * jnp.exp(0.5 * choice.log_variance)
 
     def loss(self, choice: "_Choice") -> Scalar:
-        return -power_criterion(self.features(choice), self.regularization)
+        features = location_features(self.x, self.s, *self.in_units(choice))
+        return -power_criterion(features, self.regularization)
 
     def bounded(self, choice: "_Choice") -> "_Choice":
         """The nearest choice within reason."""
-        spread = (self.x - self.centre) / self.scale
-        low, high = spread.min(axis=0, keepdims=True) - _BEYOND, spread.max(axis=0, keepdims=True) + _BEYOND
-        return _Choice(jnp.clip(choice.locations, low, high), jnp.clip(choice.log_variance, *_LOG_VARIANCES))
+        x = (self.x - self.centre) / self.scale
+        bounds = x.min(axis=0, keepdims=True) - _BEYOND, x.max(axis=0, keepdims=True) + _BEYOND
+        return _Choice(jnp.clip(choice.locations, *bounds), jnp.clip(choice.log_variance, *_LOG_VARIANCES))
 
 
 class _Choice(NamedTuple):
@@ -103,33 +93,29 @@ class _Choice(NamedTuple):
     log_variance: Scalar
 
 
-class _Progress(NamedTuple):
-    """Where the optimiser stands."""
-
-    choice: _Choice
-    optimizer: Any
-    loss: Scalar
+Progress = tuple[_Choice, Any, Scalar]
+"""Where the optimiser stands: the choice, its own state, and the loss."""
 
 
 @partial(jax.jit, static_argnums=2)
-def _begin(rng_key: PRNGKeyArray, problem: LocationProblem, num_locations: int) -> _Progress:
+def _begin(rng_key: PRNGKeyArray, problem: LocationProblem, num_locations: int) -> Progress:
     """Locations as in `FSSD.random`, and the best of a few bandwidths."""
     drawn = (gaussian_locations(rng_key, problem.x, num_locations) - problem.centre) / problem.scale
     candidates = jnp.log(2.0) * jnp.linspace(-3, 3, 5, dtype=drawn.dtype)
     losses = jax.vmap(lambda log_variance: problem.loss(_Choice(drawn, log_variance)))(candidates)
     choice = _Choice(drawn, candidates[jnp.argmin(losses)])
-    return _Progress(choice, _optimizer(problem).init(choice), losses.min())
+    return choice, _optimizer(problem).init(choice), losses.min()
 
 
 @partial(jax.jit, static_argnums=2)
-def _advance(progress: _Progress, problem: LocationProblem, num_steps: int) -> _Progress:
+def _advance(progress: Progress, problem: LocationProblem, num_steps: int) -> Progress:
     """Steps of the optimiser."""
 
-    def step(progress: _Progress, _: None) -> tuple[_Progress, None]:
-        loss, gradient = jax.value_and_grad(problem.loss)(progress.choice)
-        updates, optimizer = _optimizer(problem).update(gradient, progress.optimizer)
-        choice = _Choice(*jax.tree.map(jnp.add, progress.choice, updates))
-        return _Progress(problem.bounded(choice), optimizer, loss), None
+    def step(progress: Progress, _: None) -> tuple[Progress, None]:
+        choice, state = progress[:2]
+        loss, gradient = jax.value_and_grad(problem.loss)(choice)
+        updates, state = _optimizer(problem).update(gradient, state)
+        return (problem.bounded(jax.tree.map(jnp.add, choice, updates)), state, loss), None
 
     return lax.scan(step, progress, length=num_steps)[0]
 
@@ -152,6 +138,6 @@ def search_locations(
         progress = _advance(progress, problem, steps)
         done += steps
         if show:
-            line = f"\rFSSD: step {done}/{num_steps}, criterion {-float(progress.loss):.4g}"
+            line = f"\rFSSD: step {done}/{num_steps}, criterion {-float(progress[2]):.4g}"
             print(line, end="\n" if done == num_steps else "", file=sys.stderr, flush=True)  # noqa: T201
-    return problem.in_units(progress.choice)
+    return problem.in_units(progress[0])

@@ -4,19 +4,18 @@ Notation as in the paper: x a draw, s = ∇log p(x), α a multi-index, P_α(x) =
 second-order Langevin operator. The three ways, each exact:
 
 - `stein_features`: τ itself, by the product rule A(fg) = f·Ag + g·Af + 2∇f·∇g.
-- `stein_moments` and `mean_features`: the mean of τ from the moment matrix M = Φᵀ[S, 1], Φ the
-  monomials up to degree r − 1, since τ is linear in (s, 1).
-- `stein_kernel`: Δ(x, y) = Σ_α τ_α(x) τ_α(y) in closed form, at a cost that does not depend on how many
-  monomials there are.
+- `stein_moments` and `mean_features`: the mean of τ from the moment matrix M = Φᵀ[S, 1], Φ the monomials up to degree
+  r − 1, since τ is linear in (s, 1).
+- `stein_kernel`: Δ(x, y) = Σ_α τ_α(x) τ_α(y) in closed form, at a cost that does not depend on how many monomials there
+  are.
 
-**Order of the monomials.** A monomial of degree k is written as the k variables it multiplies, in
-ascending order: x₀²x₃ is (0, 0, 3). Degrees ascend, and within a degree the words are ordered by their
-last letter, then by the one before, and so on (graded colexicographic order). The words with letters
-below i are then the first ones of their degree, whatever the dimension, and the place of a word is a sum
-of binomial coefficients.
+**Order of the monomials.** A monomial of degree k is written as the k variables it multiplies, in ascending order:
+x₀²x₃ is (0, 0, 3). Degrees ascend, and within a degree the words are ordered by their last letter, then by the one
+before, and so on (graded colexicographic order). The words with letters below i are then the first of their degree,
+whatever the dimension, and the place of a word is a sum of binomial coefficients.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb
 from typing import NamedTuple
 
@@ -24,7 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpsd._core.blocks import einsum, product_over_draws, wide_product_over_draws
+from jaxpsd._core.blocks import einsum, product_over_draws, weighted, wide_product_over_draws
+from jaxpsd._core.types import Block, Weights
+
+Places = Int[np.ndarray, " words"]
 
 
 def num_monomials(dim: int, order: int, *, interactions: bool = True) -> int:
@@ -32,24 +34,17 @@ def num_monomials(dim: int, order: int, *, interactions: bool = True) -> int:
     return comb(dim + order, order) - 1 if interactions else dim * order
 
 
-class Growth(NamedTuple):
-    """How the words of one degree arise from those of the degree below: one letter is appended."""
-
-    parent: np.ndarray
-    letter: np.ndarray
-
-
 @lru_cache(maxsize=256)
-def growth(dim: int, degree: int) -> Growth:
+def growth(dim: int, degree: int) -> tuple[Places, Places]:
     """For each word of this degree, the place of the word without its last letter, and that letter."""
     # The words that letter i may follow are those with letters up to i: the first C(i + k − 1, k − 1).
     sizes = [comb(i + degree - 1, degree - 1) for i in range(dim)]
     parent = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
-    return Growth(parent, np.repeat(np.arange(dim, dtype=np.int32), sizes))
+    return parent, np.repeat(np.arange(dim, dtype=np.int32), sizes)
 
 
 @lru_cache(maxsize=256)
-def words(dim: int, degree: int) -> Int[np.ndarray, "count degree"]:
+def words(dim: int, degree: int) -> Int[np.ndarray, "words degree"]:
     """All words of one degree, a row each."""
     if degree == 0:
         return np.zeros((1, 0), np.int32)
@@ -57,14 +52,11 @@ def words(dim: int, degree: int) -> Int[np.ndarray, "count degree"]:
     return np.column_stack([words(dim, degree - 1)[parent], letter])
 
 
-def _place(word: Int[np.ndarray, "count degree"]) -> Int[np.ndarray, " count"]:
+def _place(word: Int[np.ndarray, "words degree"]) -> Places:
     """Place of each word within its degree: Σ_p C(v_p + p − 1, p), p = 1 … k."""
-    degree = word.shape[1]
-    largest = int(word.max(initial=0))
-    place = np.zeros(len(word), np.int64)
-    for p in range(1, degree + 1):
-        below = np.array([comb(v + p - 1, p) for v in range(largest + 1)], dtype=np.int64)
-        place += below[word[:, p - 1]]
+    place, largest = np.zeros(len(word), np.int64), int(word.max(initial=0))
+    for p, letters in enumerate(word.T, start=1):
+        place += np.array([comb(v + p - 1, p) for v in range(largest + 1)])[letters]
     return place
 
 
@@ -73,14 +65,12 @@ def exponents(dim: int, order: int, *, interactions: bool = True) -> Int[np.ndar
     """Multi-indices of degree 1 … r, a row each, in graded order."""
     if not interactions:
         return np.concatenate([degree * np.eye(dim, dtype=np.int32) for degree in range(1, order + 1)])
-    rows = []
+    rows = [np.zeros((1, dim), np.int32)]
     for degree in range(1, order + 1):
-        word = words(dim, degree)
-        powers = np.zeros((len(word), dim), np.int32)
-        for letters in word.T:
-            powers[np.arange(len(word)), letters] += 1
-        rows.append(powers)
-    return np.concatenate(rows)
+        parent, letter = growth(dim, degree)
+        rows.append(rows[-1][parent])
+        rows[-1][np.arange(len(letter)), letter] += 1
+    return np.concatenate(rows[1:])
 
 
 def degrees(dim: int, order: int, *, interactions: bool = True) -> Int[np.ndarray, " monomials"]:
@@ -92,27 +82,17 @@ def degrees(dim: int, order: int, *, interactions: bool = True) -> Int[np.ndarra
 # --- τ, by recurrence -------------------------------------------------------------------------------------
 
 
-class _Recurrence(NamedTuple):
-    parent: np.ndarray
-    letter: np.ndarray
-    repeats: np.ndarray
-    grandparent: np.ndarray
-
-
 @lru_cache(maxsize=256)
-def _recurrence(dim: int, degree: int) -> _Recurrence:
+def _recurrence(dim: int, degree: int) -> tuple[Places, Places, Places, Places]:
+    """For each word as in `growth`, how often its last letter is in the parent, and the parent's parent."""
     parent, letter = growth(dim, degree)
-    before = words(dim, degree - 1)[parent]
-    repeats = (before == letter[:, None]).sum(axis=1)
+    repeats = (words(dim, degree - 1)[parent] == letter[:, None]).sum(axis=1)
     # Where the appended letter is in the parent at all, it is the parent's last, and dropping it gives
     # the parent's parent. Elsewhere the term has the coefficient zero, and any place will do.
-    grandparent = growth(dim, degree - 1).parent[parent]
-    return _Recurrence(parent, letter, repeats, grandparent)
+    return parent, letter, repeats, growth(dim, degree - 1)[0][parent]
 
 
-def stein_features(
-    x: Float[Array, "draws dim"], s: Float[Array, "draws dim"], order: int, *, interactions: bool = True
-) -> Float[Array, "draws monomials"]:
+def stein_features(x: Block, s: Block, order: int, *, interactions: bool = True) -> Float[Array, "block monomials"]:
     """τ_α(x) = A x^α for each monomial, in graded order.
 
     With α = β + e_i, i the last letter of α: m_α = x_i m_β and τ_α = x_i τ_β + s_i m_β + 2 β_i m_{β − e_i}.
@@ -133,9 +113,7 @@ def stein_features(
     return jnp.concatenate(features).T
 
 
-def _features_without_interactions(
-    x: Float[Array, "draws dim"], s: Float[Array, "draws dim"], order: int
-) -> Float[Array, "draws monomials"]:
+def _features_without_interactions(x: Block, s: Block, order: int) -> Float[Array, "block monomials"]:
     """A x_i^k = k(k − 1) x_i^{k−2} + k x_i^{k−1} s_i."""
     features, m_below, m = [s], jnp.zeros_like(x), jnp.ones_like(x)
     for k in range(2, order + 1):
@@ -152,32 +130,27 @@ def num_moment_rows(dim: int, order: int) -> int:
     return comb(dim + order - 1, order - 1)
 
 
-def stein_moments(
-    x: Float[Array, "draws dim"], s: Float[Array, "draws dim"], weights: Float[Array, " draws"] | None, order: int
-) -> Float[Array, "rows columns"]:
+def stein_moments(x: Block, s: Block, weights: Weights, order: int) -> Float[Array, "rows columns"]:
     """M = Φᵀ [S, 1], Σ over draws (weighted): one matrix product.
 
     With a constant coordinate x̃ = (1, x) in front, the monomials of x up to degree r − 1 are those of
     x̃ of degree exactly r − 1, and no degree has to be kept apart from the others.
     """
     one = jnp.ones_like(x[:, :1])
+    augmented = jnp.concatenate([one, x], axis=1)
     if order == 2:
         # The last column matters in its first row only, the number of draws, and copying S is most of the work.
-        weighted, count = (s, len(s)) if weights is None else (s * weights[:, None], weights.sum())
-        products = product_over_draws(jnp.concatenate([one, x], axis=1), weighted)
-        last = jnp.zeros_like(products[:, :1]).at[0, 0].set(count)
+        products = product_over_draws(augmented, weighted(s, weights))
+        last = jnp.zeros_like(products[:, :1]).at[0, 0].set(len(s) if weights is None else weights.sum())
         return jnp.concatenate([products, last], axis=1)
-    augmented, scores = jnp.concatenate([one, x], axis=1), jnp.concatenate([s, one], axis=1)
-    if weights is not None:
-        scores = scores * weights[:, None]
+    scores = weighted(jnp.concatenate([s, one], axis=1), weights)
     if order == 1:
         return product_over_draws(one, scores)
     # Draws along the last axis: gathering monomials then copies whole rows.
-    augmented = augmented.T
-    phi = augmented
+    phi = augmented.T
     for degree in range(2, order):
         parent, letter = growth(x.shape[1] + 1, degree)
-        phi = phi[parent] * augmented[letter]
+        phi = phi[parent] * augmented.T[letter]
     return wide_product_over_draws(phi, scores)
 
 
@@ -228,38 +201,16 @@ def mean_features(moments: Float[Array, "rows columns"], recipe: FeatureRecipe) 
 
 
 def stein_kernel(
-    x: Float[Array, "rows dim"],
-    s: Float[Array, "rows dim"],
-    y: Float[Array, "columns dim"],
-    u: Float[Array, "columns dim"],
-    degree_weights: Float[Array, " order"],
-) -> Float[Array, "rows columns"]:
+    x: Block, s: Block, y: Array, u: Array, degree_weights: Float[Array, " order"], pairing: str = "id,jd->ij"
+) -> Array:
     """Δ(x, y) = Σ_{|α| ≤ r} ω_{|α|} τ_α(x) τ_α(y) for all pairs, s and u the scores at x and y.
 
     Σ_{|α| = k} x^α y^α is the complete homogeneous polynomial h_k of t_i = x_i y_i, with the generating
     function H(z) = Π_i 1/(1 − z t_i). A_x A_y H is H times a power series whose coefficients E_m are made
     of inner products over coordinates.
     """
-    return _kernel(x, s, y, u, degree_weights, "id,jd->ij")
-
-
-def stein_kernel_diagonal(
-    x: Float[Array, "draws dim"], s: Float[Array, "draws dim"], degree_weights: Float[Array, " order"]
-) -> Float[Array, " draws"]:
-    """Δ(x, x) = ‖τ(x)‖² for each draw."""
-    return _kernel(x, s, x, s, degree_weights, "id,id->i")
-
-
-def _kernel(x: Array, s: Array, y: Array, u: Array, degree_weights: Array, pairing: str) -> Array:
-    order = len(degree_weights)
-
-    def inner(left: Array, right: Array) -> Array:
-        return einsum(pairing, left, right)
-
-    a: dict[int, Array] = {}
-    b: dict[int, Array] = {}
-    c: dict[int, Array] = {}
-    p: dict[int, Array] = {}
+    order, inner = len(degree_weights), partial(einsum, pairing)
+    a, b, c, p = (dict[int, Array]() for _ in range(4))
     # Powers x^{m−2}, x^{m−1} and x^m while m runs.
     x_2, x_1, x_0 = jnp.zeros_like(x), jnp.ones_like(x), x
     y_2, y_1, y_0 = jnp.zeros_like(y), jnp.ones_like(y), y
@@ -283,3 +234,8 @@ def _kernel(x: Array, s: Array, y: Array, u: Array, degree_weights: Array, pairi
         e_m = c[m] + sum(a[k] * b[m - k] for k in range(1, m))
         total += e_m * sum(degree_weights[m + k - 1] * h[k] for k in range(order - m + 1))
     return total
+
+
+def stein_kernel_diagonal(x: Block, s: Block, degree_weights: Float[Array, " order"]) -> Float[Array, " block"]:
+    """Δ(x, x) = ‖τ(x)‖² for each draw."""
+    return stein_kernel(x, s, x, s, degree_weights, "id,id->i")

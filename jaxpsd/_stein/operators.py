@@ -74,14 +74,19 @@ def stein_operator(
         if len(x) == 0:
             raise ValueError(f"`position` is empty: {position!r} holds no numbers.")
         _check_finite(x, position, "`position`")
-        s = _score_at(target, position) if score is None else ravel_pytree(score(position))[0]
+        scores = as_floats(target, "target") if score is None else score(position)
+        expected = "A score must have the structure and shape of the one position it belongs to"
+        s = _raveled_like(position, scores, expected, "Use `jax.vmap` over draws and scores.")
         _check_finite(s, position, "The score ∇log p", " Is the position outside the support?")
+        if order == 2:
+            return second_order(lambda flat: checked_fn(unravel(flat)), x, s)
 
-        def flat_fn(flat: Vector) -> Any:
-            value = checked_fn(unravel(flat))
-            return value if order == 2 else _field(value, position)
+        def field(flat: Vector) -> Vector:
+            expected = "A vector field must have the structure of the position"
+            hint = "Functions, scalar- or vector-valued, take `order=2`."
+            return _raveled_like(position, checked_fn(unravel(flat)), expected, hint)
 
-        return second_order(flat_fn, x, s) if order == 2 else first_order(flat_fn, x, s)
+        return first_order(field, x, s)
 
     return operated
 
@@ -93,21 +98,9 @@ def _check_finite(values: Vector, position: PyTree, what: str, remedy: str = "")
         raise ValueError(f"{what} is not finite at {coordinate}: {values[at]}.{remedy}")
 
 
-def _score_at(score: PyTree, position: PyTree) -> Vector:
-    score = as_floats(score, "target")
-    check_same_shapes(
-        score, position, "A score must have the structure and shape of the one position it belongs to",
-        "Use `jax.vmap` over draws and scores.",
-    )  # fmt: skip
-    return ravel_pytree(score)[0]
-
-
-def _field(value: PyTree, position: PyTree) -> Vector:
-    check_same_shapes(
-        value, position, "A vector field must have the structure of the position",
-        "Functions, scalar- or vector-valued, take `order=2`.",
-    )  # fmt: skip
-    return ravel_pytree(value)[0]
+def _raveled_like(position: PyTree, values: PyTree, expected: str, hint: str) -> Vector:
+    check_same_shapes(values, position, expected, hint)
+    return ravel_pytree(values)[0]
 
 
 # --- the operators on functions of coordinates, with nothing checked ---------------------------------------

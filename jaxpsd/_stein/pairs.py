@@ -27,15 +27,7 @@ _SAFE = 2.0**10
 
 
 class Pairs(NamedTuple):
-    """What radial Stein kernels need to know of each pair of draws.
-
-    squared
-        ‖x − y‖².
-    aligned
-        (x − y)·(s − u).
-    product
-        s·u.
-    """
+    """What radial Stein kernels need to know of each pair of draws: ‖x − y‖², (x − y)·(s − u) and s·u."""
 
     squared: Tile
     aligned: Tile
@@ -58,19 +50,14 @@ def pairs_of(x: Block, s: Block, y: Block, u: Block, length: float | Scalar) -> 
 def _by_products(x: Block, s: Block, y: Block, u: Block) -> Pairs:
     # What belongs to one draw alone goes into the products as well, which costs less than adding it to each pair:
     # ‖x − y‖² = −2x·y + ‖x‖² + ‖y‖², and (x − y)·(s − u) = −x·u − s·y + x·s + y·u.
-    def with_own(*parts: Block, own: Float[Array, "block 1"], first: bool) -> Block:
-        one = jnp.ones_like(own)
-        return jnp.concatenate([*parts, *((own, one) if first else (one, own))], axis=1)
+    def products(left: list[Block], of_left: Block, right: list[Block], of_right: Block) -> Tile:
+        own, others = (terms.sum(axis=1, keepdims=True) for terms in (of_left, of_right))
+        rows = jnp.concatenate([*left, own, jnp.ones_like(own)], axis=1)
+        columns = jnp.concatenate([*right, jnp.ones_like(others), others], axis=1)
+        return einsum("ik,jk->ij", rows, columns)
 
-    def total(products: Block) -> Float[Array, "block 1"]:
-        return products.sum(axis=1, keepdims=True)
-
-    squared = einsum(
-        "ik,jk->ij", with_own(-2 * x, own=total(x**2), first=True), with_own(y, own=total(y**2), first=False)
-    )
-    aligned = einsum(
-        "ik,jk->ij", with_own(-x, -s, own=total(x * s), first=True), with_own(u, y, own=total(y * u), first=False)
-    )
+    squared = products([-2 * x], x**2, [y], y**2)
+    aligned = products([-x, -s], x * s, [u, y], y * u)
     return Pairs(jnp.maximum(squared, 0), aligned, einsum("ik,jk->ij", s, u))
 
 

@@ -180,6 +180,24 @@ def count_traces(most):
     return chex.assert_max_traces(lambda x, scale=1.0: -0.5 * scale * jnp.sum(x**2), n=most)
 
 
+def test_functions_that_are_called_back_are_told_apart():
+    def target(factor):
+        @jax.custom_jvp
+        def logdensity(x):
+            return -0.5 * jnp.sum(x**2)
+
+        @logdensity.defjvp
+        def _(primals, tangents):
+            shape = jax.ShapeDtypeStruct((), jnp.float32)
+            called_back = jax.pure_callback(lambda: np.float32(factor), shape, vmap_method="sequential")
+            return logdensity(*primals), -called_back * jnp.sum(primals[0] * tangents[0])
+
+        return logdensity
+
+    for factor in (1.0, 3.0, 1.0):
+        assert first_score(target(factor)) == -factor
+
+
 def test_a_jitted_function_is_traced_once():
     target = jax.jit(count_traces(1))
     for _ in range(3):

@@ -33,12 +33,14 @@ class Score:
     @classmethod
     def of(cls, logdensity: LogDensityFn, draws: Draws) -> "Score":
         """Trace a log-density at such positions; one under `jax.jit`, which says that it will not change, only once."""
-        kept = _kept.setdefault(logdensity, {}) if isinstance(logdensity, _JITTED) else {}
-        score = kept.get(draws.structure)
-        if score is None:
-            score = cls._traced(logdensity, draws)
-            if is_concrete(score):
-                kept[draws.structure] = score
+        if not isinstance(logdensity, _JITTED):
+            return cls._traced(logdensity, draws)
+        kept = _kept.setdefault(logdensity, {})
+        score = kept.get(draws.structure) or cls._traced(logdensity, draws)
+        if draws.structure not in kept and is_concrete(score):
+            # Its data goes to the device once; also inside `jit`, where operations on known values would be traced.
+            with jax.ensure_compile_time_eval():
+                score = kept[draws.structure] = jax.tree.map(jnp.asarray, score)
         return score
 
     @classmethod

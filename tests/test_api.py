@@ -1,8 +1,11 @@
 """The package as a whole: what it exports, what it imports, and in which direction."""
 
 import ast
+import re
 import subprocess
 import sys
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,21 @@ def test_rooms_use_only_those_above(path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_module_is_longer_than_one_sitting(path):
     assert len(path.read_text().splitlines()) < 400
+
+
+CONTRIBUTING = Path(__file__).parents[1] / ".github" / "CONTRIBUTING.md"
+# What the walk through a call names, and where: `run` (`_core/programs`).
+NAMED = re.findall(r"`([\w.]+)`\s+\(`(\w+/\w+)`\)", CONTRIBUTING.read_text())
+
+
+def test_the_walk_names_enough_to_follow():
+    assert len(NAMED) >= 10
+
+
+@pytest.mark.parametrize(("name", "place"), NAMED, ids=lambda part: part)
+def test_what_the_walk_names_is_there(name, place):
+    module = import_module("jaxpsd." + place.replace("/", "."))
+    assert attrgetter(name)(module)
 
 
 def test_importing_pulls_in_no_optional_dependency():

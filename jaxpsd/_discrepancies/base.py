@@ -87,8 +87,7 @@ class Discrepancy(ABC):
             raise ValueError(f"{type(self).__name__} has a Stein kernel and no features; use `gram`.")
         shape = (given.draws.num_draws, count)
         check_fits(shape, given.draws.dtype, "The feature matrix", "`v_statistic` and `u_statistic` do without it.")
-        plan = plan if isinstance(plan, FeaturePlan) else self._feature_plan(given.draws)
-        return self._returned(run(_features, given, plan, result="draws"), given, "A Stein feature")
+        return self._returned(run(_features, given, plan.as_features(), result="draws"), given, "A Stein feature")
 
     def gram(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Float[Array, "draws draws"]:
         """Stein kernel Δ(x_i, x_j) of each pair of draws. Parameters as in a call."""
@@ -103,10 +102,6 @@ class Discrepancy(ABC):
     def _num_features(self, draws: Draws) -> int | None:
         """How many Stein features a draw has; None for a kernel that is not made of finitely many."""
         return None
-
-    def _feature_plan(self, draws: Draws) -> FeaturePlan:
-        """The plan that has features, where the cheapest one has none."""
-        raise NotImplementedError(f"{type(self).__name__} has no features.")
 
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         """As `_plan`, before any draw is known but the structure of them all: from features."""

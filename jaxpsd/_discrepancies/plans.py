@@ -79,6 +79,10 @@ class Plan(ABC):
         """Whether features may be finite although a position is not."""
         return True
 
+    def as_features(self) -> "FeaturePlan":
+        """The same discrepancy by a plan that has features."""
+        raise NotImplementedError(f"{type(self).__name__} has a Stein kernel but no features.")
+
     @property
     def highest_degree(self) -> int | None:
         """Of the features, where they have degrees."""
@@ -138,6 +142,9 @@ class FeaturePlan(Plan):
     @abstractmethod
     def features(self, x: Block, s: Block) -> Float[Array, "block features"]:
         """Stein features of a block of draws."""
+
+    def as_features(self) -> "FeaturePlan":
+        return self
 
     def squared_norm(self, z: Float[Array, "features columns"]) -> Float[Array, " columns"]:
         """The squared discrepancy, from the mean features of each column."""
@@ -219,10 +226,6 @@ class PairPlan(Plan):
             max(1, WORKING_SET // (12 * dim * itemsize)),
         )
         return block_length(num_draws, 1, longest, given=self.block_size)
-
-    def features_up_to(self, order: int, dim: int) -> FeaturePlan:
-        """The plan that has the features of degrees 1 … `order` themselves."""
-        raise NotImplementedError(f"{type(self).__name__} has a Stein kernel but no features.")
 
     def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
         """Whether replicates up to this order are cheaper from features, although those of all are not."""

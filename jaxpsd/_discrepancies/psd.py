@@ -126,9 +126,6 @@ class PSD(QuadraticDiscrepancy):
             return MonomialPlan(**settings, norm=self.norm)
         return MomentPlan(**settings, norm=self.norm, recipe=monomials.feature_recipe(draws.dim, self.order))
 
-    def _feature_plan(self, draws: Draws) -> FeaturePlan:
-        return MonomialPlan(**self._plan_settings(draws, None), norm=self.norm)
-
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         check_streamable(self.transform)
         if self.form == "dual":
@@ -139,7 +136,7 @@ class PSD(QuadraticDiscrepancy):
                 f"A stream keeps the sums of all features in all replicates, here {readable_bytes(size)}, more than "
                 f"{readable_bytes(MEMORY_BUDGET)}. Lower the order, drop interactions, or take fewer replicates."
             )
-        return self._feature_plan(draws)
+        return MonomialPlan(**self._plan_settings(draws, None), norm=self.norm)
 
     def _plan_settings(self, draws: Draws, weights: Weights) -> dict[str, Any]:
         return {

@@ -122,10 +122,10 @@ class KernelPlan(_Monomials, PairPlan):
     def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
         if self.interactions:
             return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
-        return self._as_features().kernel(x, s, y, u)
+        return self.as_features().kernel(x, s, y, u)
 
     def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
-        return self._as_features().diagonal(x, s)
+        return self.as_features().diagonal(x, s)
 
     @property
     def matrices(self) -> int:
@@ -133,9 +133,6 @@ class KernelPlan(_Monomials, PairPlan):
 
     def up_to(self, order: int, dim: int) -> "KernelPlan":
         return replace(self, order=order, multiplier=self.multiplier[:order])
-
-    def features_up_to(self, order: int, dim: int) -> MonomialPlan:
-        return self._as_features().up_to(order, dim)
 
     def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
         if order is None or order == self.order:
@@ -145,7 +142,7 @@ class KernelPlan(_Monomials, PairPlan):
         # Half of all pairs are summed over, by symmetry.
         return fits and count <= num_draws / 2
 
-    def _as_features(self) -> MonomialPlan:
+    def as_features(self) -> MonomialPlan:
         return MonomialPlan(**vars(self))
 
 

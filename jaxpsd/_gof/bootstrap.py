@@ -93,7 +93,7 @@ def _from_pairs_or_features(data: Data, plan: PairPlan, multipliers: Signs | Cou
     if high:
         rows += [*_from_pairs(data, plan, multipliers, replace(wanted, orders=tuple(high)))]
     if low or wanted.maximum is not None:
-        some = plan.features_up_to(max(filter(None, [*low, wanted.maximum])), dim)
+        some = plan.up_to(max(filter(None, [*low, wanted.maximum])), dim).as_features()
         rows += [*_from_features(data, some, multipliers, replace(wanted, orders=tuple(low)))[0]]
     # Those over pairs came first; a maximum stays last.
     places = [[*high, *low].index(order) for order in wanted.orders]

@@ -260,8 +260,7 @@ def _limit_test(
         check_fits((side, side), draws.dtype, "The matrix of the null distribution", "Use a bootstrap, or fewer draws.")
         if is_quadratic:
             kind = Null(from_features=side == count, centred=centred)
-            lacks_features = kind.from_features and not isinstance(plan, FeaturePlan)
-            suited = discrepancy._feature_plan(draws) if lacks_features else plan
+            suited = plan.as_features() if kind.from_features else plan
             # The n × n matrix is made on one device.
             found = run(null_matrix, given, suited, kind, result="sums" if kind.from_features else "gathered")
         else:

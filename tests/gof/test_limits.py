@@ -90,3 +90,15 @@ def test_draws_of_the_target_give_the_null_distribution():
     )
     # Draws that are too wide make their own null distribution too wide.
     assert float(given.threshold) < 0.5 * float(own.threshold)
+
+
+def test_the_null_distribution_is_taken_in_the_coordinates_of_the_draws_under_test():
+    x, null = 3 + 2 * jax.random.normal(jax.random.key(0), (200, 2)), jax.random.normal(jax.random.key(1), (150, 2))
+    primal, dual = (
+        jaxpsd.gof_test(
+            jax.random.key(2), jaxpsd.PSD(2, form=form, transform="standardize"), lambda x: -0.5 * jnp.sum(x**2), x,
+            method="asymptotic", null_samples=null, deterministic=True,
+        )
+        for form in ("primal", "dual")
+    )  # fmt: skip
+    np.testing.assert_allclose(dual.threshold, primal.threshold, rtol=1e-3)

@@ -144,4 +144,8 @@ def working_bytes(jaxpr: core.Jaxpr) -> int:
     """Memory that a program for one draw needs while it runs: a few times its largest intermediate."""
     results = (variable.aval for equation in jaxpr.eqns for variable in equation.outvars)
     own = (aval.size * aval.dtype.itemsize for aval in results if isinstance(aval, ShapedArray))
-    return max((_LIVE_INTERMEDIATES * max((1, *own)), *map(working_bytes, core.subjaxprs(jaxpr))))
+    options = jax.tree.leaves([list(equation.params.values()) for equation in jaxpr.eqns])
+    # The bodies of loops and branches, some of them with the constants that they refer to.
+    inner = (getattr(option, "jaxpr", option) for option in options)
+    bodies = (working_bytes(body) for body in inner if isinstance(body, core.Jaxpr))
+    return max((_LIVE_INTERMEDIATES * max((1, *own)), *bodies))

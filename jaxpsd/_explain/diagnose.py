@@ -147,7 +147,7 @@ def _rank_normalized_r_hat(x: Chains) -> Float[np.ndarray, " dim"]:
     """
     if x.shape[1] < 4:
         return np.ones(x.shape[2])
-    # Not `scipy.stats`, which has ranks too: importing it takes longer than the whole report.
+    # Not `scipy.stats`, which has ranks too: importing it takes many times as long as ranking.
     from scipy.special import ndtri
 
     def ranks(column: np.ndarray) -> np.ndarray:

@@ -270,7 +270,7 @@ def _limit_test(
 
     check_fits((1, 1 + settings.num_replicates), given.draws.dtype, "The replicates", "Take fewer of them.")
     statistic, matrix, seen = limit_of(given, "The statistic or its null distribution", centred=True)
-    check_values(jnp.append(jnp.abs(matrix).max(), statistic), discrepancy, given, "The statistic")
+    check_underflow(jnp.append(jnp.abs(matrix).max(), statistic), lambda: largest_score(given), "The scores")
     if null is not None:
         matrix = move_to_devices_of(statistic, limit_of(null, "The null distribution", centred=False)[1])
     doubts = (*given.doubts, *find_doubts(seen, given.draws, plan, "asymptotic", independent=True))

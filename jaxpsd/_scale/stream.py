@@ -205,9 +205,10 @@ class _StreamFunctions:
         given = check_input(target, samples, None, False)
         if given.draws.structure != state.structure:
             raise ValueError("`samples` must be a batch of positions like the one given to `init`.")
-        # A function of the user's may have changed since the state was made, or be forgotten by what has kept it.
-        function = self.discrepancy._traced_function(given.draws)
-        plan = state.plan if function is None else self.discrepancy._stream_plan(given.draws, 0)
+        plan, function = state.plan, self.discrepancy._traced_function(given.draws)
+        if function is not None:
+            # The user's own, which may have changed since the state was made; it is traced already.
+            plan = self.discrepancy._with_function(function)._stream_plan(given.draws, 0)
         signs = replace(state.signs, origin=state.end)
         added, last = run(_batch, given, plan, signs, state.last, self.wanted, result="gathered")
         self.discrepancy._check_value(added.z, given, "A sum of Stein features")

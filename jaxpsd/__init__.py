@@ -20,6 +20,7 @@ from jaxpsd._choose.grid import sample_grid
 from jaxpsd._choose.rank import rank
 from jaxpsd._choose.ranking import Comparison, Ranking
 from jaxpsd._core.doubts import (
+    CoordinatesWarning,
     CorrectionWarning,
     DependentDrawsWarning,
     HeavyTailsWarning,
@@ -42,6 +43,7 @@ from jaxpsd._explain.expectations import CorrectedExpectation, corrected_expecta
 from jaxpsd._explain.moments import MomentTable, moment_table
 from jaxpsd._explain.report import DetectableErrors, Finding, Report
 from jaxpsd._gof.adaptive import adaptive_test
+from jaxpsd._gof.aggregate import aggregate_test
 from jaxpsd._gof.gof_test import gof_test
 from jaxpsd._gof.result import GofResult
 from jaxpsd._scale.out_of_core import load_state, save_state, stream_over
@@ -79,6 +81,7 @@ __all__ = [
     "RFSD",
     "Affine",
     "Comparison",
+    "CoordinatesWarning",
     "CorrectedExpectation",
     "CorrectionWarning",
     "DependentDrawsWarning",
@@ -103,6 +106,7 @@ __all__ = [
     "SteinDiscrepancy",
     "Stream",
     "adaptive_test",
+    "aggregate_test",
     "corrected_expectation",
     "diagnose",
     "discrepancies",

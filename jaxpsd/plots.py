@@ -230,7 +230,7 @@ def trace(
     points = check_positive_integer(num_points, "num_points")
     counts = np.unique(np.geomspace(min(10, length), length, points).round().astype(int))
     place = np.tile(np.arange(length), all_draws.num_chains)
-    discrepancy = discrepancy._with_rule_fitted(lambda rule: fit(rule, all_draws, None))
+    discrepancy = discrepancy._with_rule_fitted(lambda rule: fit(rule, given))
     # All draws, of which only the first have weight: sets of one shape are compiled once.
     weights = (check_weights((place < count).astype(float), all_draws) for count in counts)
     values = [discrepancy._value(given._replace(weights=each)) for each in weights]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxpsd
+from jaxpsd._core.scores import Given
 
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
@@ -181,7 +182,7 @@ def outcome(call):
 @given(st.sampled_from(["order", "interactions", "transform", "norm", "penalty", "form", "block_size"]), ANYTHING)
 def test_settings_of_any_kind_are_taken_or_explained(name, value):
     draws = jaxpsd.Draws(jnp.asarray(X))
-    _, error = outcome(lambda: jaxpsd.PSD(**{name: value})._plan(draws, None))
+    _, error = outcome(lambda: jaxpsd.PSD(**{name: value})._plan(Given(draws)))
     assert error is None or f"`{name}`" in str(error)
 
 

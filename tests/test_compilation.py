@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
+from jaxpsd._core.scores import Given
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 DISCREPANCIES = {
@@ -159,7 +160,7 @@ def test_index_tables_are_arguments_of_the_compiled_program():
     draws = check_samples(jnp.zeros((50, 20)))
     psd = jaxpsd.PSD(4, form="primal")
     data = Data(draws.positions, draws.positions, None, None)
-    text = jax.jit(_v).lower(data, psd._plan(draws, None)).as_text()
+    text = jax.jit(_v).lower(data, psd._plan(Given(draws))).as_text()
     # The table for z̄ has 10,625 × 7 entries; as a literal it would be most of a megabyte of text.
     assert len(text) < 200_000
 

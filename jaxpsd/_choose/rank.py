@@ -123,7 +123,7 @@ def rank(
     sound = [candidate for candidate in candidates if candidate.reason is None]
     if not sound:
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
-    discrepancy, plan = _common_plan(discrepancy, [each.given.draws for each in sound], num_replicates)
+    discrepancy, plan = _common_plan(discrepancy, [each.given for each in sound], num_replicates)
     sign_key, chain_key = jax.random.split(rng_key)
     schemes = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
     found = _replicate_all(sound, schemes, plan, not per_chain)
@@ -196,18 +196,18 @@ def _join(join: Callable[..., Array], parts: Iterable[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: join(move_to_devices_of(leaves[0], leaves)), *parts)
 
 
-def _common_plan(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates: int) -> tuple[Discrepancy, Plan]:
+def _common_plan(discrepancy: Discrepancy, sets: Sequence[Given], num_replicates: int) -> tuple[Discrepancy, Plan]:
     """The plan that all sets are scored with, and the discrepancy it comes from, in coordinates common to all."""
     discrepancy = discrepancy._with_rule_fitted(lambda rule: common_transform(rule, sets))
     # As many draws as the largest set has, and the same number from each: for what else depends on draws.
-    count = max(draws.num_draws for draws in sets) // len(sets)
+    count = max(given.draws.num_draws for given in sets) // len(sets)
 
     def some(draws: Draws) -> PyTree:
         chosen = evenly_spaced(draws.num_draws, max(2, count))
         return jax.tree.map(lambda leaf: leaf[chosen], draws.positions)
 
-    pooled = Draws(_join(jnp.concatenate, map(some, sets)))
-    return discrepancy, discrepancy._plan(pooled, None, num_replicates)
+    pooled = Draws(_join(jnp.concatenate, (some(given.draws) for given in sets)))
+    return discrepancy, discrepancy._plan(Given(pooled), num_replicates)
 
 
 def _choose_bootstraps(

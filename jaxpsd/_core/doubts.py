@@ -20,6 +20,10 @@ class DependentDrawsWarning(UserWarning):
     """Draws are too dependent for the test that was made of them."""
 
 
+class CoordinatesWarning(UserWarning):
+    """Coordinates that were to be the target's are partly the draws' own."""
+
+
 class ScalesWarning(UserWarning):
     """Coordinates have such different scales that some hardly count."""
 

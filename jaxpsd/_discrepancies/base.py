@@ -10,6 +10,7 @@ A `Discrepancy` is what the user sets up. Given draws it makes a `Plan`, with wh
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
@@ -25,9 +26,9 @@ from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.sharding import as_local
 from jaxpsd._core.tracing import Traced
-from jaxpsd._core.types import PyTree, Scalar, Target, Weights
+from jaxpsd._core.types import PyTree, Scalar, Target
 from jaxpsd._discrepancies.plans import FEW, FeaturePlan, Plan, safe_root
-from jaxpsd._stein.coordinates import Affine, Rule, check_transform
+from jaxpsd._stein.coordinates import Affine, Rule, check_transform, find_fallback
 
 # A few draws with most of Σ‖τ‖² are a reason for doubt, unless there are not many more of them.
 _MOST, _ENOUGH_DRAWS = 0.8, 500
@@ -43,7 +44,7 @@ class Discrepancy(ABC):
     """What to do when a result is not finite although samples and scores are."""
 
     @abstractmethod
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         """Check the settings against the draws, and choose what was left to be chosen by them.
 
         For a test that needs so many replicates, each of so many statistics, as well; None for the value alone.
@@ -82,7 +83,7 @@ class Discrepancy(ABC):
     ) -> Float[Array, "draws features"]:
         """Stein features τ of each draw, chains one after the other. Parameters as in a call."""
         given = check_input(target, samples, None, chains)
-        plan, count = self._plan(given.draws, None), self._num_features(given.draws)
+        plan, count = self._plan(given), self._num_features(given.draws)
         if count is None:
             raise ValueError(f"{type(self).__name__} has a Stein kernel and no features; use `gram`.")
         shape = (given.draws.num_draws, count)
@@ -93,7 +94,7 @@ class Discrepancy(ABC):
         """Stein kernel Δ(x_i, x_j) of each pair of draws. Parameters as in a call."""
         self._check_pairs("Gram matrix")
         given = check_input(target, samples, None, chains)
-        plan, shape = self._plan(given.draws, None), (given.draws.num_draws,) * 2
+        plan, shape = self._plan(given), (given.draws.num_draws,) * 2
         check_fits(shape, given.draws.dtype, "The Gram matrix", "`v_statistic` and `u_statistic` do without it.")
         return self._returned(run(_gram, given, plan, result="gathered"), given, "The Stein kernel")
 
@@ -105,7 +106,7 @@ class Discrepancy(ABC):
 
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         """As `_plan`, before any draw is known but the structure of them all: from features."""
-        plan = self._plan(draws, None, num_replicates)
+        plan = self._plan(Given(draws), num_replicates)
         if not isinstance(plan, FeaturePlan):
             raise ValueError(f"{type(self).__name__} sums over pairs of draws, which cannot be streamed.")
         return plan
@@ -191,12 +192,13 @@ class QuadraticDiscrepancy(Discrepancy):
 
     def _statistic(self, program: Program, given: Given) -> tuple[Scalar, tuple[Doubt, ...]]:
         """A statistic, and what makes it doubtful."""
-        plan = self._plan(given.draws, given.weights)
+        plan = self._plan(given)
         statistic, few_share = run(program, given, plan)
         self._check_value(statistic, given, "The statistic")
         if plan.transform is None:
             check_underflow(statistic, lambda: largest_score(given), "The scores")
-        return statistic, (*given.doubts, *find_heavy_tails(few_share, given.draws))
+        doubts = find_fallback(plan.transform, given.draws), find_heavy_tails(few_share, given.draws)
+        return statistic, (*given.doubts, *chain(*doubts))
 
 
 def largest_score(given: Given) -> float:

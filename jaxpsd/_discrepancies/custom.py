@@ -12,8 +12,9 @@ from jaxtyping import Array, Float
 from jaxpsd._core.draws import Draws, Structure, one_position
 from jaxpsd._core.functions import check_function, returning_number, returning_numbers, trace_held
 from jaxpsd._core.programs import working_bytes
+from jaxpsd._core.scores import Given
 from jaxpsd._core.tracing import Traced
-from jaxpsd._core.types import Block, PyTree, Scalar, Vector, Weights, static
+from jaxpsd._core.types import Block, PyTree, Scalar, Vector, static
 from jaxpsd._discrepancies.base import QuadraticDiscrepancy
 from jaxpsd._discrepancies.ksd import PAIRWISE_REMEDY, SteinKernelPlan
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
@@ -84,7 +85,8 @@ class SteinDiscrepancy(_OfFunction):
     def _num_features(self, draws: Draws) -> int:
         return self._traced_function(draws).size
 
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        draws = given.draws
         return OperatedPlan(self._traced_function(draws), draws.structure, self.block_size)
 
 
@@ -125,7 +127,8 @@ class FeatureDiscrepancy(_OfFunction):
     def _num_features(self, draws: Draws) -> int:
         return self._traced_function(draws).size
 
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        draws = given.draws
         return GivenFeaturesPlan(self._traced_function(draws), draws.structure, self.block_size)
 
 
@@ -162,7 +165,8 @@ class KernelDiscrepancy(_OfFunction):
     _held = staticmethod(returning_number)
     _remedy = PAIRWISE_REMEDY
 
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        draws = given.draws
         return SteinKernelPlan(None, _GivenSteinKernel(self._traced_function(draws), draws.structure), self.block_size)
 
 

@@ -26,12 +26,12 @@ from jaxpsd._core.checks import (
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.programs import Data, run
-from jaxpsd._core.scores import check_input
+from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.sharding import move_to_devices_of
-from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
+from jaxpsd._core.types import Block, PyTree, Scalar, Target, static
 from jaxpsd._discrepancies.base import QuadraticDiscrepancy
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
-from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, check_transform, in_coordinates, resolve
+from jaxpsd._stein.coordinates import Affine, Transform, check_streamable, in_coordinates, resolve
 from jaxpsd._stein.locations import (
     LocationProblem,
     gaussian_locations,
@@ -124,7 +124,7 @@ class FSSD(QuadraticDiscrepancy):
         num_locations = check_positive_integer(num_locations, "num_locations")
         draws = check_samples(samples, chains=chains)
         check_finite(ravel(draws.positions), draws, "`samples`")
-        affine = resolve(check_transform(transform), draws, None)
+        affine = resolve(transform, Given(draws))
         if isinstance(bandwidth, str):
             check_choice(bandwidth, ("median",), "bandwidth")
             bandwidth = median_distance(draws, affine)
@@ -200,7 +200,7 @@ class FSSD(QuadraticDiscrepancy):
         given.check_finite()
         scored = Draws(given.target, draws.num_chains)
         training = draws.between(0, cut)
-        affine = resolve(check_transform(transform), training, None)
+        affine = resolve(transform, Given(training, scored.between(0, cut).positions))
         distance = median_distance(training, affine)
         x, s = (ravel(part.positions) for part in (training, scored.between(0, cut)))
         x, s = (x, s) if affine is None else affine.mapping()(x, s)
@@ -220,7 +220,7 @@ class FSSD(QuadraticDiscrepancy):
         """U / √(σ² + γ), which the power of a test grows with; γ is the regularisation. Parameters as in a call."""
         check_positive(regularization, "regularization")
         given = check_input(target, samples, None, chains)
-        result = run(_criterion_of_draws, given, self._plan(given.draws, None), regularization, result="gathered")
+        result = run(_criterion_of_draws, given, self._plan(given), regularization, result="gathered")
         return self._returned(result, given, "The power criterion")
 
     _remedy = (
@@ -231,9 +231,10 @@ class FSSD(QuadraticDiscrepancy):
     def _num_features(self, draws: Draws) -> int:
         return len(self.locations) * draws.dim
 
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        draws = given.draws
         locations = check_locations(self.locations, draws)
-        transform = resolve(check_transform(self.transform), draws, weights)
+        transform = resolve(self.transform, given)
         bandwidth = check_length(self.bandwidth, "bandwidth", draws.dtype)
         return LocationsPlan(transform, locations, bandwidth, self.block_size)
 

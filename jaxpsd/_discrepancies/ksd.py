@@ -21,7 +21,7 @@ from jaxpsd._core.tracing import Traced
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
 from jaxpsd._discrepancies.base import Discrepancy, QuadraticDiscrepancy
 from jaxpsd._discrepancies.plans import PairPlan, Plan, safe_root
-from jaxpsd._stein.coordinates import Affine, Transform, check_transform, resolve
+from jaxpsd._stein.coordinates import Affine, Transform, resolve
 from jaxpsd._stein.kernels import IMQ, BaseKernel, Gaussian, UserKernel
 from jaxpsd._stein.pairs import Tile
 
@@ -52,11 +52,11 @@ class _OfKernel(Discrepancy):
             object.__setattr__(self, "kernel", UserKernel(kernel))
         self._check_common()
 
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
         if not isinstance(self.kernel, BaseKernel):
             raise TypeError(f"`kernel` must be IMQ(), another kernel or a function k(x, y); got {self.kernel!r:.100}.")
-        transform = resolve(check_transform(self.transform), draws, weights)
-        return SteinKernelPlan(transform, self.kernel.fitted_to(draws, weights, transform), self.block_size)
+        transform = resolve(self.transform, given)
+        return SteinKernelPlan(transform, self.kernel.fitted_to(given.draws, given.weights, transform), self.block_size)
 
     def _traced_function(self, draws: Draws) -> Traced | None:
         return self.kernel.traced(draws) if isinstance(self.kernel, UserKernel) else None
@@ -155,7 +155,7 @@ class LinearKSD(_OfKernel):
             raise ValueError("LinearKSD has no weights; use KSD.")
         if given.draws.num_draws < 2:
             raise ValueError("LinearKSD is a mean over pairs of draws; got a single draw.")
-        return run(_mean_over_pairs, given, self._plan(given.draws, None), result="gathered")
+        return run(_mean_over_pairs, given, self._plan(given), result="gathered")
 
 
 @register_dataclass

@@ -7,13 +7,16 @@ programs are given beside the data.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jax.tree_util import register_static
+from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import (
     WORKING_SET,
@@ -55,6 +58,34 @@ class PairSums(NamedTuple):
     few_share: Scalar
 
 
+@register_static
+@dataclass(frozen=True)
+class Part:
+    """Some of the features of a discrepancy, and what is made of them.
+
+    degrees
+        The degrees of the features; None for all features, whether they have degrees or not.
+    powers
+        Only powers of single coordinates, without products of different ones.
+    largest
+        The largest of the squared mean features, instead of their sum.
+    """
+
+    degrees: tuple[int, ...] | None = None
+    powers: bool = False
+    largest: bool = False
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it is the discrepancy itself."""
+        return self == Part()
+
+    @classmethod
+    def up_to(cls, order: int | None) -> "Part":
+        """All degrees up to an order; None stands for all features."""
+        return cls() if order is None else cls(tuple(range(1, order + 1)))
+
+
 class Plan(ABC):
     """How a discrepancy computes.
 
@@ -88,13 +119,17 @@ class Plan(ABC):
         """Of the features, where they have degrees."""
         return None
 
-    def up_to(self, order: int, dim: int) -> Self:
-        """The same discrepancy with the features of degrees 1 … `order` only, which come first."""
+    def restricted(self, part: Part) -> Self:
+        """A plan with a kernel, or whatever else, of the features of this part only."""
         raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
 
     @abstractmethod
     def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
         """Sums over all pairs of draws of prepared data; the diagonal only on request."""
+
+    @abstractmethod
+    def part_values(self, data: Data, parts: Sequence[Part]) -> Float[Array, " parts"]:
+        """V of each part, for prepared data."""
 
     @abstractmethod
     def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
@@ -150,6 +185,15 @@ class FeaturePlan(Plan):
         """The squared discrepancy, from the mean features of each column."""
         return (z**2).sum(axis=0)
 
+    def places(self, part: Part, dim: int) -> Int[np.ndarray, " some"]:
+        """Which features belong to a part."""
+        raise NotImplementedError(f"The features of {type(self).__name__} have no degrees.")
+
+    def statistic(self, z: Float[Array, "features columns"], part: Part, dim: int) -> Float[Array, " columns"]:
+        """What a part amounts to, from the mean features of each column."""
+        some = z if part.is_all else z[self.places(part, dim)]
+        return jnp.max(some**2, axis=0) if part.largest else self.squared_norm(some)
+
     @property
     def is_quadratic(self) -> bool:
         """Whether the squared norm is a sum of squares, so that it is a sum over pairs of draws too."""
@@ -193,6 +237,15 @@ class FeaturePlan(Plan):
 
     def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
         # One pass over the draws: V = ‖z̄‖².
+        z, delta, few_share = self._sum_draws(data, diagonal=diagonal)
+        return PairSums(self.squared_norm(z[:, None])[0], delta, few_share)
+
+    def part_values(self, data: Data, parts: Sequence[Part]) -> Float[Array, " parts"]:
+        z, _, _ = self._sum_draws(data, diagonal=False)
+        return jnp.stack([self.statistic(z[:, None], part, data.x.shape[1])[0] for part in parts])
+
+    def _sum_draws(self, data: Data, *, diagonal: bool) -> tuple[Float[Array, " features"], Scalar, Scalar]:
+        """Mean features, the mean of the diagonal, and the share of it that a few draws have."""
         n, scorer = data.num_draws, data.scorer()
 
         def on_block(rows: PyTree, weights: Weights) -> tuple[PyTree, Array]:
@@ -205,8 +258,7 @@ class FeaturePlan(Plan):
         (mean, delta, extremeness), largest = sum_over_blocks(on_block, data.rows, data.weights, length)
         if data.weights is None:
             mean, delta = mean / n, delta / n
-        v = self.squared_norm(self.mean_features(mean, data.x.shape[1])[:, None])[0]
-        return PairSums(v, delta, share_of_few(largest, extremeness))
+        return self.mean_features(mean, data.x.shape[1]), delta, share_of_few(largest, extremeness)
 
 
 class PairPlan(Plan):
@@ -227,8 +279,8 @@ class PairPlan(Plan):
         )
         return block_length(num_draws, 1, longest, given=self.block_size)
 
-    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
-        """Whether replicates up to this order are cheaper from features, although those of all are not."""
+    def needs_features(self, part: Part, num_draws: int, dim: int, num_replicates: int) -> bool:
+        """Whether replicates of a part need features, or are cheaper from them, although those of all are not."""
         return False
 
     def pair_sums(self, data: Data, *, diagonal: bool) -> PairSums:
@@ -246,6 +298,15 @@ class PairPlan(Plan):
         extremeness, largest = self.extremes(x, s, w, data.num_draws)
         extremeness = sum_of_shares(extremeness)
         return PairSums(not_negative(total, extremeness), delta, share_of_few(largest, extremeness))
+
+    def part_values(self, data: Data, parts: Sequence[Part]) -> Float[Array, " parts"]:
+        data, plans = data.scored(), [self.restricted(part) for part in parts]
+
+        def tile_sum(left: Side, right: Side) -> Float[Array, " parts"]:
+            kernels = jnp.stack([plan.kernel(*left.arrays, *right.arrays) for plan in plans])
+            return einsum("i,kij,j->k", left.weights, kernels, right.weights)
+
+        return jnp.maximum(sum_over_tile_pairs(tile_sum, data.rows, weights_of(data), self.tile_length(data.x)), 0)
 
 
 def not_negative(total: Float[Array, "..."], diagonal: Scalar) -> Float[Array, "..."]:

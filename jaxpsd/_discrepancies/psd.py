@@ -12,13 +12,16 @@ from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import as_real, check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
+from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.types import Weights, static
+from jaxpsd._core.programs import Data, run
+from jaxpsd._core.scores import Given, check_input
+from jaxpsd._core.types import PyTree, Target, static
 from jaxpsd._discrepancies.base import QuadraticDiscrepancy
-from jaxpsd._discrepancies.plans import FeaturePlan, Plan
-from jaxpsd._discrepancies.psd_plans import KernelPlan, MomentPlan, MonomialPlan, replicate_bytes
-from jaxpsd._stein import monomials
-from jaxpsd._stein.coordinates import Transform, check_streamable, check_transform, resolve
+from jaxpsd._discrepancies.plans import FeaturePlan, Part, Plan
+from jaxpsd._discrepancies.psd_plans import BASES, KernelPlan, MomentPlan, PolynomialPlan, replicate_bytes
+from jaxpsd._stein import polynomials
+from jaxpsd._stein.coordinates import Transform, check_streamable, find_fallback, resolve
 
 # Monomials of higher degrees leave the range of floating-point numbers, and their programs grow with the square.
 _HIGHEST_ORDER = 20
@@ -35,12 +38,17 @@ class PSD(QuadraticDiscrepancy):
 
     order
         The polynomial order r: 1 looks at means, 2 also at variances and correlations, 4 at tails.
+    basis
+        "monomial" for the paper's x^α. "hermite" for Hermite polynomials, orthonormal under a standard normal target:
+        the features of a Gaussian target are then uncorrelated with variance one in the coordinates that
+        `transform="target"` gives, no degree drowns another, and the value has a meaning (see Notes).
     interactions
         Whether to include products of different coordinates. Without them only marginal moments count,
-        and the cost is linear in the dimension.
+        and the cost is linear in the dimension. A number, at least 2, is the highest degree of such products.
     transform
         Coordinates in which to compute: None for those of the draws, "center", "standardize" or "whiten"
-        by the draws themselves, or an `Affine`. Standardise when scales differ.
+        by the draws themselves, "target" to whiten by the target, as draws and scores imply it, or an `Affine`.
+        Standardise when scales differ.
     norm
         The ball that β lies in: "l2", or "l1" for the largest |z̄_α| alone.
     penalty
@@ -51,6 +59,16 @@ class PSD(QuadraticDiscrepancy):
         draws, whatever the number of monomials. Both are exact; "auto" takes the cheaper one.
     block_size
         How many draws to work on at a time; None chooses by memory.
+
+    Notes
+    -----
+    `PSD(order, basis="hermite", transform="target")` has no units and does not change under affine maps of the
+    coordinates. A value of 0.3 is as far as a mean that is off by 0.3 standard deviations. For a Gaussian target with
+    mean μ and covariance Σ, and draws whose mean and covariance are off by m = Σ^{−½}(μ_Q − μ) and C = Σ^{−½}Σ_QΣ^{−½},
+    its square is ‖m‖² at order 1, and ‖m‖² + ½‖C + mmᵀ − I‖² at order 2; in general it is the χ² divergence of what the
+    draws come from, as far as polynomials of these degrees see it. `by_degree` has its parts: degree 1 is
+    about means, 2 about scales and correlations, 3 about skewness, 4 about tails. By chance alone n independent draws
+    have a square of about the number of features over n.
 
     Examples
     --------
@@ -73,7 +91,8 @@ class PSD(QuadraticDiscrepancy):
 
     order: int = static(default=2)
     _: KW_ONLY
-    interactions: bool = static(default=True)
+    interactions: polynomials.Interactions = static(default=True)
+    basis: Literal["monomial", "hermite"] = static(default="monomial")
     transform: Transform | str = None
     norm: Literal["l2", "l1"] = static(default="l2")
     penalty: ArrayLike | None = None
@@ -89,9 +108,8 @@ class PSD(QuadraticDiscrepancy):
             )
         check_choice(self.norm, ("l2", "l1"), "norm")
         check_choice(self.form, ("auto", "primal", "dual"), "form")
-        if not isinstance(self.interactions, bool | np.bool_):
-            raise TypeError(f"`interactions` must be True or False; got {self.interactions!r}.")
-        object.__setattr__(self, "interactions", bool(self.interactions))
+        check_choice(self.basis, tuple(BASES), "basis")
+        object.__setattr__(self, "interactions", check_interactions(self.interactions, self.order))
         self._check_common()
         if isinstance(self.penalty, list):
             object.__setattr__(self, "penalty", tuple(self.penalty))
@@ -101,9 +119,30 @@ class PSD(QuadraticDiscrepancy):
     def exponents(self, dim: int) -> Int[np.ndarray, "monomials dim"]:
         """Multi-indices α of the features' columns: degrees ascend, and within one the largest variable."""
         dim = check_positive_integer(dim, "dim")
-        shape = (monomials.num_monomials(dim, self.order, interactions=self.interactions), dim)
+        shape = (polynomials.num_monomials(dim, self.order, interactions=self.interactions), dim)
         check_fits(shape, np.dtype(np.int32), "The table of exponents", "Lower the order, or drop interactions.")
-        return monomials.exponents(dim, self.order, interactions=self.interactions).copy()
+        return polynomials.exponents(dim, self.order, interactions=self.interactions).copy()
+
+    def by_degree(
+        self, target: Target, samples: PyTree, weights: ArrayLike | None = None, *, chains: bool | None = None
+    ) -> Float[Array, " order"]:
+        """Parts of the squared discrepancy by degree, which sum to V. Parameters as in a call.
+
+        Examples
+        --------
+        >>> import jax
+        >>> import jaxpsd
+        >>> x = 1.3 * jax.random.normal(jax.random.key(0), (2000, 3))
+        >>> print(jaxpsd.PSD(3, basis="hermite").by_degree(-x, x).round(1))
+        [0.  0.8 0. ]
+        """
+        self._check_pairs("sum over degrees")
+        given = check_input(target, samples, weights, chains)
+        plan = self._plan(given)
+        parts = tuple(Part((degree,)) for degree in range(1, self.order + 1))
+        values = self._returned(run(_part_values, given, plan, parts), given, "A part of the statistic")
+        warn_of(find_fallback(plan.transform, given.draws))
+        return values
 
     def _check_pairs(self, what: str) -> None:
         if self.norm == "l1":
@@ -115,16 +154,18 @@ class PSD(QuadraticDiscrepancy):
     )
 
     def _num_features(self, draws: Draws) -> int:
-        return monomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
+        return polynomials.num_monomials(draws.dim, self.order, interactions=self.interactions)
 
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
-        settings = self._plan_settings(draws, weights)
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        draws, settings = given.draws, self._plan_settings(given)
         per_degree = settings["multiplier"].shape == (self.order,)
         if self._choose_form(draws, num_replicates, num_statistics, per_degree=per_degree) == "dual":
             return KernelPlan(**settings)
-        if num_replicates is not None or not self.interactions:
-            return MonomialPlan(**settings, norm=self.norm)
-        return MomentPlan(**settings, norm=self.norm, recipe=monomials.feature_recipe(draws.dim, self.order))
+        if num_replicates is not None or self.interactions is not True:
+            return PolynomialPlan(**settings, norm=self.norm)
+        return MomentPlan(
+            **settings, norm=self.norm, recipe=BASES[self.basis].feature_recipe(draws.dim, self.order, draws.dtype)
+        )
 
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         check_streamable(self.transform)
@@ -136,14 +177,15 @@ class PSD(QuadraticDiscrepancy):
                 f"A stream keeps the sums of all features in all replicates, here {readable_bytes(size)}, more than "
                 f"{readable_bytes(MEMORY_BUDGET)}. Lower the order, drop interactions, or take fewer replicates."
             )
-        return MonomialPlan(**self._plan_settings(draws, None), norm=self.norm)
+        return PolynomialPlan(**self._plan_settings(Given(draws)), norm=self.norm)
 
-    def _plan_settings(self, draws: Draws, weights: Weights) -> dict[str, Any]:
+    def _plan_settings(self, given: Given) -> dict[str, Any]:
         return {
-            "transform": resolve(check_transform(self.transform), draws, weights),
-            "multiplier": self._multiplier(draws),
+            "transform": resolve(self.transform, given),
+            "multiplier": self._multiplier(given.draws),
             "order": self.order,
             "interactions": self.interactions,
+            "basis": self.basis,
             "block_size": self.block_size,
         }
 
@@ -179,9 +221,9 @@ class PSD(QuadraticDiscrepancy):
                     f"of the {self.order} degrees, or use form='primal'."
                 )
             return "dual"
-        if not self.interactions and num_replicates is None:
+        if self.interactions is not True and num_replicates is None:
             return "primal"
-        needs_features = needs_features or not self.interactions
+        needs_features = needs_features or self.interactions is not True
         dual = _dual_cost(n, dim, self.order)
         if num_replicates is None:
             size = _primal_bytes(dim, self.order, draws.dtype.itemsize)
@@ -204,12 +246,28 @@ class PSD(QuadraticDiscrepancy):
         return "primal"
 
 
+def _part_values(data: Data, plan: Plan, parts: tuple[Part, ...]) -> Float[Array, " parts"]:
+    return plan.part_values(plan.prepare(data), parts)
+
+
+def check_interactions(interactions: object, order: int) -> polynomials.Interactions:
+    """True, False, or the highest degree of products of different coordinates."""
+    if isinstance(interactions, bool | np.bool_):
+        return bool(interactions)
+    if not isinstance(interactions, int | np.integer) or interactions < 2:
+        raise TypeError(
+            "`interactions` must be True or False, or the highest degree of products of different coordinates, at "
+            f"least 2; got {interactions!r}."
+        )
+    return True if interactions >= order else int(interactions)
+
+
 def _primal_bytes(dim: int, order: int, itemsize: int) -> int:
     """Memory that the primal form takes beside a block of draws."""
     # M, its rounding errors and a block's part of it; the moments gathered for z̄, and where from.
-    moments = 3 * monomials.num_moment_rows(dim, order) * (dim + 1)
-    gathered = 2 * monomials.num_monomials(dim, order) * (2 * order - 1)
-    return itemsize * (moments + gathered) + monomials.feature_recipe_bytes(dim, order)
+    moments = 3 * polynomials.num_moment_rows(dim, order) * (dim + 1)
+    gathered = 2 * polynomials.num_monomials(dim, order) * (2 * order - 1)
+    return itemsize * (moments + gathered) + polynomials.feature_recipe_bytes(dim, order)
 
 
 # Costs in multiply-adds of a matrix product, the rest converted at measured rates: forming a monomial,
@@ -218,8 +276,8 @@ _FORMING, _GATHERING, _TILE_ENTRY = 20, 15, 15
 
 
 def _primal_cost(n: int, dim: int, order: int) -> float:
-    gathered = monomials.num_monomials(dim, order) * (2 * order - 1)
-    return n * monomials.num_moment_rows(dim, order) * (dim + 1 + _FORMING) + _GATHERING * gathered
+    gathered = polynomials.num_monomials(dim, order) * (2 * order - 1)
+    return n * polynomials.num_moment_rows(dim, order) * (dim + 1 + _FORMING) + _GATHERING * gathered
 
 
 def _dual_cost(n: int, dim: int, order: int) -> float:

@@ -1,36 +1,48 @@
-"""How the PSD computes: from explicit monomials, from moments, or from the Stein kernel of all monomials."""
+"""How the PSD computes: from explicit features, from moments, or from the Stein kernel of all polynomials."""
 
 from dataclasses import dataclass, fields, replace
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.types import Block, Weights, static
-from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan
-from jaxpsd._stein import monomials
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Part, Plan
+from jaxpsd._stein import hermite, monomials, polynomials
 from jaxpsd._stein.coordinates import Affine
 
-# Up to so many monomials, interactions are looked at too when the dependence of draws is measured.
-_FEW_MONOMIALS = 128
+BASES = {"monomial": monomials, "hermite": hermite}
+"""The polynomials that features may be made of."""
+
+# Up to so many polynomials, interactions are looked at too when the dependence of draws is measured.
+_FEW = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Monomials(Plan):
-    """What the plans over monomials share.
+class _Polynomials(Plan):
+    """What the plans over polynomials share.
 
     multiplier
-        Factors of the features, one a degree or one a monomial.
+        Factors of the features, one a degree or one a polynomial.
+    basis
+        Which polynomials.
     """
 
     transform: Affine | None
     multiplier: Float[Array, " count"]
     order: int = static()
-    interactions: bool = static()
+    interactions: polynomials.Interactions = static()
+    basis: str = static()
     block_size: int | None = static()
+
+    @property
+    def polynomials(self) -> ModuleType:
+        """The module of the basis."""
+        return BASES[self.basis]
 
     @property
     def ignores_positions(self) -> bool:
@@ -40,11 +52,11 @@ class _Monomials(Plan):
     def highest_degree(self) -> int:
         return self.order
 
-    def leading_features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
+    def leading_features(self, x: Block, s: Block) -> Float[Array, "block polynomials"]:
         """Those of degrees 1 and 2. High degrees decorrelate fast, and are the wrong ones to go by."""
         order, dim = min(self.order, 2), x.shape[1]
-        few = monomials.num_monomials(dim, order) <= _FEW_MONOMIALS
-        return monomials.stein_features(x, s, order, interactions=few and self.interactions)
+        few = polynomials.num_monomials(dim, order) <= _FEW
+        return self.polynomials.stein_features(x, s, order, interactions=self.interactions if few else False)
 
     def extremeness(self, x: Block, s: Block) -> Float[Array, " block"]:
         """‖s‖² (1 + ‖x‖²)^{r−1}, what ‖τ‖² grows like, at the cost of two inner products."""
@@ -53,7 +65,7 @@ class _Monomials(Plan):
 
 @register_dataclass
 @dataclass(frozen=True, kw_only=True)
-class MonomialPlan(_Monomials, FeaturePlan):
+class PolynomialPlan(_Polynomials, FeaturePlan):
     """Explicit features, a block at a time: where they are few, or replicates of their mean are needed."""
 
     norm: str = static(default="l2")
@@ -64,23 +76,25 @@ class MonomialPlan(_Monomials, FeaturePlan):
 
     @property
     def _has_closed_form(self) -> bool:
-        return self.interactions and len(self.multiplier) == self.order
+        return self.interactions is True and len(self.multiplier) == self.order
 
-    def features(self, x: Block, s: Block) -> Float[Array, "block monomials"]:
-        tau = monomials.stein_features(x, s, self.order, interactions=self.interactions)
-        return tau * self._monomial_multiplier(x.shape[1])[None]
+    def features(self, x: Block, s: Block) -> Float[Array, "block polynomials"]:
+        tau = self.polynomials.stein_features(x, s, self.order, interactions=self.interactions)
+        return tau * self._feature_multiplier(x.shape[1])[None]
 
-    def squared_norm(self, z: Float[Array, "monomials columns"]) -> Float[Array, " columns"]:
+    def squared_norm(self, z: Float[Array, "polynomials columns"]) -> Float[Array, " columns"]:
         return (z**2).sum(axis=0) if self.norm == "l2" else jnp.max(jnp.abs(z), axis=0) ** 2
 
-    def up_to(self, order: int, dim: int) -> "MonomialPlan":
-        count = monomials.num_monomials(dim, order, interactions=self.interactions)
-        kept = order if len(self.multiplier) == self.order else count
-        return replace(self, order=order, multiplier=self.multiplier[:kept])
+    def places(self, part: Part, dim: int) -> Int[np.ndarray, " some"]:
+        exponents = polynomials.exponents(dim, self.order, interactions=self.interactions)
+        belongs = np.isin(exponents.sum(axis=1), part.degrees or range(1, self.order + 1))
+        if part.powers:
+            belongs &= (exponents > 0).sum(axis=1) == 1
+        return np.flatnonzero(belongs)
 
     def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
         if self._has_closed_form:
-            return monomials.stein_kernel_diagonal(x, s, self.multiplier**2)
+            return self.polynomials.stein_kernel_diagonal(x, s, self.multiplier**2)
         return super().diagonal(x, s)
 
     def gram(self, x: Block, s: Block) -> Float[Array, "draws draws"]:
@@ -88,40 +102,40 @@ class MonomialPlan(_Monomials, FeaturePlan):
             return KernelPlan(**{each.name: getattr(self, each.name) for each in fields(KernelPlan)}).gram(x, s)
         return super().gram(x, s)
 
-    def _monomial_multiplier(self, dim: int) -> Float[Array, " monomials"]:
+    def _feature_multiplier(self, dim: int) -> Float[Array, " polynomials"]:
         if len(self.multiplier) != self.order:
             return self.multiplier
-        return self.multiplier[monomials.degrees(dim, self.order, interactions=self.interactions) - 1]
+        return self.multiplier[polynomials.degrees(dim, self.order, interactions=self.interactions) - 1]
 
 
 @register_dataclass
 @dataclass(frozen=True, kw_only=True)
-class MomentPlan(MonomialPlan):
+class MomentPlan(PolynomialPlan):
     """The primal form: z̄ from M = Φᵀ[S, 1], which is accumulated over blocks of draws."""
 
-    recipe: monomials.FeatureRecipe
+    recipe: polynomials.FeatureRecipe
 
     def moments(self, x: Block, s: Block, weights: Weights) -> Float[Array, "rows columns"]:
-        return monomials.stein_moments(x, s, weights, self.order)
+        return self.polynomials.stein_moments(x, s, weights, self.order)
 
     def moment_bytes(self, x: jax.ShapeDtypeStruct, *, diagonal: bool) -> int:
-        columns = monomials.num_moment_rows(x.shape[1], self.order) + 2 * (x.shape[1] + 1)
+        columns = polynomials.num_moment_rows(x.shape[1], self.order) + 2 * (x.shape[1] + 1)
         if diagonal and not self._has_closed_form:
             columns += 4 * len(self.multiplier)
         return columns * x.dtype.itemsize
 
-    def mean_features(self, moments: Float[Array, "rows columns"], dim: int) -> Float[Array, " monomials"]:
-        return monomials.mean_features(moments, self.recipe) * self._monomial_multiplier(dim)
+    def mean_features(self, moments: Float[Array, "rows columns"], dim: int) -> Float[Array, " polynomials"]:
+        return polynomials.mean_features(moments, self.recipe) * self._feature_multiplier(dim)
 
 
 @register_dataclass
 @dataclass(frozen=True, kw_only=True)
-class KernelPlan(_Monomials, PairPlan):
+class KernelPlan(_Polynomials, PairPlan):
     """The dual form: the Stein kernel summed over tiles of pairs."""
 
     def kernel(self, x: Block, s: Block, y: Block, u: Block) -> Float[Array, "rows columns"]:
-        if self.interactions:
-            return monomials.stein_kernel(x, s, y, u, self.multiplier**2)
+        if self.interactions is True:
+            return self.polynomials.stein_kernel(x, s, y, u, self.multiplier**2)
         return self.as_features().kernel(x, s, y, u)
 
     def diagonal(self, x: Block, s: Block) -> Float[Array, " block"]:
@@ -131,19 +145,24 @@ class KernelPlan(_Monomials, PairPlan):
     def matrices(self) -> int:
         return 6 * self.order
 
-    def up_to(self, order: int, dim: int) -> "KernelPlan":
-        return replace(self, order=order, multiplier=self.multiplier[:order])
+    def restricted(self, part: Part) -> "KernelPlan":
+        degrees = part.degrees or range(1, self.order + 1)
+        belongs = jnp.asarray(np.isin(np.arange(1, max(degrees) + 1), degrees), self.multiplier.dtype)
+        return replace(self, order=max(degrees), multiplier=self.multiplier[: max(degrees)] * belongs)
 
-    def is_cheaper_from_features(self, order: int | None, num_draws: int, dim: int, num_replicates: int) -> bool:
-        if order is None or order == self.order:
+    def needs_features(self, part: Part, num_draws: int, dim: int, num_replicates: int) -> bool:
+        if part.powers or part.largest:
+            return True
+        order = max(part.degrees or (self.order,))
+        if order == self.order:
             return False
-        count = monomials.num_monomials(dim, order, interactions=self.interactions)
+        count = polynomials.num_monomials(dim, order, interactions=self.interactions)
         fits = replicate_bytes(count, num_replicates, self.multiplier.dtype) <= MEMORY_BUDGET
         # Half of all pairs are summed over, by symmetry.
         return fits and count <= num_draws / 2
 
-    def as_features(self) -> MonomialPlan:
-        return MonomialPlan(**vars(self))
+    def as_features(self) -> PolynomialPlan:
+        return PolynomialPlan(**vars(self))
 
 
 def replicate_bytes(num_features: int, num_replicates: int, dtype: np.dtype) -> int:

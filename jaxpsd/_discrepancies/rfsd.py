@@ -35,10 +35,10 @@ from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
-from jaxpsd._core.types import Block, PyTree, Scalar, Target, Weights, static
+from jaxpsd._core.types import Block, PyTree, Scalar, Target, static
 from jaxpsd._discrepancies.base import Program, QuadraticDiscrepancy, _v
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
-from jaxpsd._stein.coordinates import Affine, Transform, check_transform, in_coordinates, mean_of, resolve
+from jaxpsd._stein.coordinates import Affine, Transform, in_coordinates, mean_of, resolve
 from jaxpsd._stein.pairs import median_distance
 
 # What the authors use where the user leaves it open: for the value, and in a test, there in median distances.
@@ -121,7 +121,7 @@ class RFSD(QuadraticDiscrepancy):
         return self._log_value(check_input(target, samples, weights, chains))
 
     def _log_value(self, given: Given) -> Scalar:
-        plan = self._plan(given.draws, given.weights)
+        plan = self._plan(given)
         return self._returned(run(_log_value, given, plan, result="gathered"), given, "The logarithm")
 
     def _statistic(self, program: Program, given: Given) -> tuple[Scalar, tuple[Doubt, ...]]:
@@ -146,10 +146,10 @@ class RFSD(QuadraticDiscrepancy):
     def _stream_plan(self, draws: Draws, num_replicates: int) -> FeaturePlan:
         raise ValueError("RFSD looks at all draws before it computes, which a stream has not seen.")
 
-    def _plan(self, draws: Draws, weights: Weights, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
-        in_test = num_replicates is not None
-        transform = resolve(check_transform(self.transform), draws, weights)
-        centre = mean_of(draws, weights, transform)
+    def _plan(self, given: Given, num_replicates: int | None = None, num_statistics: int = 1) -> Plan:
+        draws, in_test = given.draws, num_replicates is not None
+        transform = resolve(self.transform, given)
+        centre = mean_of(draws, given.weights, transform)
         c = self.c
         if c is None:
             c = _C_IN_TESTS * median_distance(draws, transform) if in_test else _C

@@ -24,8 +24,8 @@ from jaxpsd._explain.report import DetectableErrors, Finding, Report
 from jaxpsd._gof.adaptive import run_adaptive_test
 from jaxpsd._gof.dependence import measure_dependence, times_by_chain
 from jaxpsd._gof.settings import Settings, check_several
-from jaxpsd._stein.coordinates import Rule, fit, fit_to_target
-from jaxpsd._stein.monomials import num_monomials
+from jaxpsd._stein.coordinates import Rule, canonical, fit
+from jaxpsd._stein.polynomials import num_monomials
 
 Chains = Float[np.ndarray, "chains draws dim"]
 
@@ -91,12 +91,12 @@ def diagnose(
     given.check_finite()
     order, interactions = _features(draws, num_replicates, weighted=given.weights is not None)
     # Coordinates, and how dependent the draws are, serve the test and the table.
-    standardized = fit(Rule.STANDARDIZE, draws, given.weights)
+    standardized = fit(Rule.STANDARDIZE, given)
     psd = PSD(order, interactions=interactions, transform="standardize", form="primal")
-    plan = replace(psd, transform=standardized)._plan(draws, given.weights, num_replicates)
+    plan = replace(psd, transform=standardized)._plan(given, num_replicates)
     dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
     test_key, table_key = jax.random.split(rng_key)
-    transform = fit_to_target(given, standardized)
+    transform = canonical(given, standardized)
     test = run_adaptive_test(test_key, given, settings, transform=transform, dependence=dependence)
     table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence)
     times = times_by_chain(given, plan)

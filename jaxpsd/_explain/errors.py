@@ -74,10 +74,11 @@ _SMALLEST_VARIANCE = 1e-6
 
 def implied_errors(psd: PSD, given: Given, standardized: Affine, effective: float | None) -> ImpliedErrors:
     """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
+    interactions = psd.interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
-    moments = _Moments(standardized, psd.interactions)
+    moments = _Moments(standardized, interactions)
     regression = regress(moments, psd, given, effective)
-    return _errors_of(regression, given.draws.dim, psd.order, psd.interactions, given.draws.num_chains)
+    return _errors_of(regression, given.draws.dim, psd.order, interactions, given.draws.num_chains)
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3, 4))

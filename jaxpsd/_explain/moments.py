@@ -39,7 +39,7 @@ from jaxpsd._gof.result import GofResult, result_of
 from jaxpsd._gof.scheme import choose_bootstrap, effective_draws
 from jaxpsd._gof.settings import Settings, check_several, check_weights_suit
 from jaxpsd._gof.symptoms import Symptoms
-from jaxpsd._stein.coordinates import Affine, Rule, Transform, check_transform, fit, resolve
+from jaxpsd._stein.coordinates import Affine, Rule, Transform, fit, resolve
 
 
 @register_dataclass
@@ -242,12 +242,12 @@ def make_table(
 
     Standardised coordinates, and how dependent the draws are, are found out unless they are known.
     """
-    draws, weights, transform = given.draws, given.weights, psd.transform
+    draws, transform = given.draws, psd.transform
     if standardized is None:
-        standardized = fit(Rule.STANDARDIZE, draws, weights)
-    affine = standardized if transform is Rule.STANDARDIZE else resolve(check_transform(transform), draws, weights)
+        standardized = fit(Rule.STANDARDIZE, given)
+    affine = standardized if transform is Rule.STANDARDIZE else resolve(transform, given)
     psd = replace(psd, transform=affine)
-    plan = psd._plan(draws, weights, settings.num_replicates)
+    plan = psd._plan(given, settings.num_replicates)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
     columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers)
     psd._check_value(columns, given, "A mean Stein feature")

@@ -105,7 +105,7 @@ def regress(functions: Functions, psd: PSD, given: Given, effective: float | Non
     if n < 4:
         raise ValueError(f"A regression takes at least four draws; got {n}.")
     given = given.with_scores()
-    plan = replace(psd, form="primal" if from_features else "dual")._plan(draws, weights, 0)
+    plan = replace(psd, form="primal" if from_features else "dual")._plan(given, 0)
     if effective is None and given.is_concrete and n > 2 * draws.num_chains:
         time, is_dependent = measure_dependence(given, plan)
         effective = n / time if is_dependent else None

@@ -25,7 +25,7 @@ from jaxpsd._core.blocks import (
 from jaxpsd._core.programs import Data
 from jaxpsd._core.sharding import num_shares, sum_of_shares
 from jaxpsd._core.types import Block, PyTree, Weights
-from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Plan, not_negative, weights_of
+from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Part, Plan, not_negative, weights_of
 from jaxpsd._gof.multipliers import Counts, Multinomial, Multipliers, Parity, Signs, unpacked
 from jaxpsd._gof.pvalues import Values
 from jaxpsd._gof.symptoms import Symptoms, observe, symptoms_from
@@ -39,17 +39,14 @@ _MULTIPLIER_BYTES = 2**21
 class Wanted:
     """Which statistics to compute.
 
-    orders
-        The discrepancy with features up to each of these degrees; None stands for all features.
+    parts
+        Parts of the discrepancy, or all of it.
     unbiased
-        U-statistics instead of V-statistics.
-    maximum
-        Also the largest |z̄_k| in units of its standard error, over features up to this degree.
+        U-statistics instead of V-statistics, where they are sums over pairs of draws.
     """
 
-    orders: tuple[int | None, ...] = (None,)
+    parts: tuple[Part, ...] = (Part(),)
     unbiased: bool = False
-    maximum: int | None = None
 
 
 class Sums(NamedTuple):
@@ -57,15 +54,12 @@ class Sums(NamedTuple):
 
     z
         Σ_i v_i w_i τ(x_i).
-    squares
-        Σ_i (w_i τ(x_i))², where a maximum is wanted.
     diagonals
-        Σ_i v_i² ‖τ(x_i)‖² for each order, where U-statistics are wanted.
+        Σ_i v_i² ‖τ(x_i)‖² for each part, where U-statistics are wanted.
     """
 
     z: Float[Array, "features columns"]
-    squares: Float[Array, " features"] | None
-    diagonals: Float[Array, "orders columns"] | None
+    diagonals: Float[Array, "parts columns"] | None
 
     def continuing(self, before: Parity) -> "Sums":
         """The sums of draws that follow others, where they were made as if the signs before them were +1."""
@@ -85,19 +79,19 @@ def bootstrap(data: Data, plan: Plan, multipliers: Signs | Multinomial, wanted: 
 
 
 def _from_pairs_or_features(data: Data, plan: PairPlan, multipliers: Signs | Counts, wanted: Wanted) -> Values:
-    """Each statistic in the way that is cheaper for it; a maximum needs the features, but those of low degree only."""
+    """Each statistic in the way that is cheaper for it."""
     n, dim, count = data.num_draws, data.x.shape[1], multipliers.num_replicates
-    low = [order for order in wanted.orders if plan.is_cheaper_from_features(order, n, dim, count)]
-    high = [order for order in wanted.orders if order not in low]
+    of_features = [part for part in wanted.parts if plan.needs_features(part, n, dim, count)]
+    of_pairs = [part for part in wanted.parts if part not in of_features]
     rows = []
-    if high:
-        rows += [*_from_pairs(data, plan, multipliers, replace(wanted, orders=tuple(high)))]
-    if low or wanted.maximum is not None:
-        some = plan.up_to(max(filter(None, [*low, wanted.maximum])), dim).as_features()
-        rows += [*_from_features(data, some, multipliers, replace(wanted, orders=tuple(low)))[0]]
-    # Those over pairs came first; a maximum stays last.
-    places = [[*high, *low].index(order) for order in wanted.orders]
-    return jnp.stack([*(rows[place] for place in places), *rows[len(places) :]])
+    if of_pairs:
+        rows += [*_from_pairs(data, plan, multipliers, replace(wanted, parts=tuple(of_pairs)))]
+    if of_features:
+        highest = max(max(part.degrees or ()) for part in of_features)
+        some = plan.restricted(Part.up_to(highest)).as_features()
+        rows += [*_from_features(data, some, multipliers, replace(wanted, parts=tuple(of_features)))[0]]
+    places = [[*of_pairs, *of_features].index(part) for part in wanted.parts]
+    return jnp.stack([rows[place] for place in places])
 
 
 # --- from features ----------------------------------------------------------------------------------------
@@ -141,32 +135,27 @@ def accumulate(
 def _block_sums(plan: FeaturePlan, wanted: Wanted, x: Block, s: Block, weights: Weights, v: Multipliers) -> Sums:
     """What a block of draws adds to the sums."""
     tau = weighted(plan.features(x, s), weights).T
-    squares = diagonals = None
-    if wanted.maximum is not None:
-        squares = (tau**2).sum(axis=1)
-    if wanted.unbiased and wanted.orders:
-        counts = (_up_to(plan, order, x.shape[1])[1] for order in wanted.orders)
-        diagonals = einsum("kn,nm->km", jnp.stack([(tau[:k] ** 2).sum(axis=0) for k in counts]), v**2)
-    return Sums(einsum("jn,nm->jm", tau, v), squares, diagonals)
+    diagonals = None
+    if wanted.unbiased and wanted.parts:
+        lengths = [_squared_lengths(plan, tau, part, x.shape[1]) for part in wanted.parts]
+        diagonals = einsum("kn,nm->km", jnp.stack(lengths), v**2)
+    return Sums(einsum("jn,nm->jm", tau, v), diagonals)
+
+
+def _squared_lengths(plan: FeaturePlan, tau: Float[Array, "features draws"], part: Part, dim: int) -> Array:
+    """‖τ(x)‖² of each draw, over the features of a part; a maximum has no diagonal to be rid of."""
+    if part.largest:
+        return jnp.zeros_like(tau[0])
+    return ((tau if part.is_all else tau[plan.places(part, dim)]) ** 2).sum(axis=0)
 
 
 def statistics(plan: FeaturePlan, wanted: Wanted, sums: Sums, num_draws: Array | int | None, dim: int) -> Values:
     """All statistics wanted, from the sums over all draws; their number is None where they have weights."""
     z = sums.z if num_draws is None else sums.z / num_draws
-    rows = [some.squared_norm(z[:count]) for some, count in (_up_to(plan, order, dim) for order in wanted.orders)]
-    if sums.diagonals is not None and num_draws is not None:
-        rows = [*_unbiased(jnp.stack(rows), sums.diagonals, num_draws)]
-    if sums.squares is not None and wanted.maximum is not None:
-        _, count = _up_to(plan, wanted.maximum, dim)
-        # A feature that is zero for every draw is not an extreme one.
-        error = jnp.where(sums.squares > 0, jnp.sqrt(sums.squares), jnp.inf)[:count, None]
-        rows.append(jnp.max(jnp.abs(sums.z[:count]) / error, axis=0))
-    return jnp.stack(rows)
-
-
-def _up_to(plan: FeaturePlan, order: int | None, dim: int) -> tuple[FeaturePlan, int | None]:
-    """The plan with features up to this order, and how many those are; None stands for all."""
-    return (plan, None) if order is None else ((some := plan.up_to(order, dim)), some.num_features(dim))
+    values = jnp.stack([plan.statistic(z, part, dim) for part in wanted.parts])
+    if sums.diagonals is None or num_draws is None:
+        return values
+    return _unbiased(values, sums.diagonals, num_draws)
 
 
 def _unbiased(v: Values, diagonals: Values, num_draws: Array | int) -> Values:
@@ -181,10 +170,10 @@ def _unbiased(v: Values, diagonals: Values, num_draws: Array | int) -> Values:
 def _from_pairs(data: Data, plan: PairPlan, multipliers: Signs | Counts, wanted: Wanted) -> Values:
     (x, s), n, w = data.rows, data.num_draws, weights_of(data)
     ready = multipliers if isinstance(multipliers, Counts) else multipliers.prepared(len(x))
-    plans = [plan if order is None else plan.up_to(order, x.shape[1]) for order in wanted.orders]
+    plans = [plan if part.is_all else plan.restricted(part) for part in wanted.parts]
     length = plan.tile_length(data.x)
 
-    def tile_sum(left: Side, right: Side) -> Float[Array, "orders columns"]:
+    def tile_sum(left: Side, right: Side) -> Float[Array, "parts columns"]:
         (one, left_v), (other, right_v) = left.arrays, right.arrays
         kernels = [each.kernel(*one, *other) for each in plans]
         left_v, right_v = left.weights[:, None] * left_v, right.weights[:, None] * right_v

@@ -42,6 +42,7 @@ from jaxpsd._gof.settings import (
     wanted_of,
 )
 from jaxpsd._gof.symptoms import Symptoms, find_doubts, find_too_few
+from jaxpsd._stein.coordinates import find_fallback
 
 
 def gof_test(
@@ -195,7 +196,7 @@ def resample(
     dependence: Dependence | None = None,
 ) -> tuple[Values, Scheme, tuple[Doubt, ...]]:
     """The wanted statistics and their replicates, by the method that suits the draws; and doubts."""
-    plan = discrepancy._plan(given.draws, given.weights, settings.num_replicates, len(wanted.orders))
+    plan = discrepancy._plan(given, settings.num_replicates, len(wanted.parts))
     if settings.measures:
         given = score_in_advance(given)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
@@ -211,7 +212,8 @@ def doubts_of(seen: Symptoms, scheme: Scheme, given: Given, plan: Plan, settings
     independent = scheme.method in INDEPENDENT
     effective = None if independent else effective_draws(scheme, given.draws)
     too_few = find_too_few(scheme.floor, settings.alpha, effective, plan.highest_degree)
-    return (*find_doubts(seen, given.draws, plan, scheme.method, independent=independent), *too_few)
+    found = find_doubts(seen, given.draws, plan, scheme.method, independent=independent)
+    return (*find_fallback(plan.transform, given.draws), *found, *too_few)
 
 
 def check_values(values: Float[Array, "..."], discrepancy: Discrepancy, given: Given, what: str) -> None:
@@ -250,7 +252,7 @@ def _limit_test(
     deterministic: bool,
 ) -> GofResult:
     """Compare U with its limit, given by a matrix; or V, where the norm is not a sum of squares, by a root of one."""
-    plan, n = discrepancy._plan(given.draws, given.weights, 0), given.draws.num_draws
+    plan, n = discrepancy._plan(given, 0), given.draws.num_draws
     is_quadratic = not isinstance(plan, FeaturePlan) or plan.is_quadratic
 
     def limit_of(given: Given, what: str, *, centred: bool) -> tuple[Array, Array, Symptoms]:
@@ -303,7 +305,7 @@ def _normal_test(discrepancy: LinearKSD, given: Given, settings: Settings) -> Go
         raise ValueError(f"A z-test of means over pairs takes at least two pairs; got {draws.num_draws} draws.")
     if given.is_concrete and draws.num_draws > draws.num_chains:
         given = score_in_advance(given)
-        time, is_dependent = measure_dependence(given, discrepancy._plan(draws, None))
+        time, is_dependent = measure_dependence(given, discrepancy._plan(given))
         if is_dependent:
             raise ValueError(
                 f"{type(discrepancy).__name__} takes pairs of successive draws as independent, but these are "

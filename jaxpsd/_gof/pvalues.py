@@ -46,11 +46,22 @@ def step_down(p: Values) -> Float[Array, " statistics"]:
     return jnp.zeros_like(adjusted).at[order].set(adjusted)
 
 
+# How much the p-values beside the smallest count: enough to tell columns apart whose smallest are equal.
+_TIE_BREAK = 1e-3
+
+
 @jax.jit
-def smallest(values: Values) -> Float[Array, " columns"]:
-    """−log₁₀ of each column's smallest p-value: one statistic that is large when any of them is."""
+def smallest(values: Values, shares: Float[Array, " statistics"]) -> Float[Array, " columns"]:
+    """−log₁₀ of each column's smallest p-value in units of its share of the level.
+
+    One statistic that is large when any of them is. Each column is ranked among all of them, the observed one too, so
+    that what is made of the ranks has the same distribution for all. The smallest ranks are often tied; the mean of the
+    logarithms of all p-values breaks ties.
+    """
+    logs = -jnp.log10(p_values(values))
+    combined = (logs + jnp.log10(shares)[:, None]).max(axis=0) + _TIE_BREAK * logs.mean(axis=0)
     # Ranks would hide that a statistic is not a number.
-    return jnp.where(is_defined(values).all(), -jnp.log10(p_values(values).min(axis=0)), jnp.nan)
+    return jnp.where(is_defined(values).all(), combined, jnp.nan)
 
 
 def threshold(values: Values, rejected: int) -> Float[Array, " statistics"]:

@@ -46,13 +46,15 @@ class GofResult:
     p_value_floor
         The smallest p-value that these draws and this method allow.
     parts
-        The statistics of which this one is the most significant, in the adaptive test; else None.
+        The statistics of which this one is the most significant, in an aggregated test; else None.
     method
         The method used: what "auto" has chosen.
     alpha
         The level of the test.
     labels
         What each statistic is.
+    left_out
+        Parts of the adaptive test that these draws cannot carry, each with the reason.
     """
 
     statistic: Float[Array | np.ndarray, "*statistics"]
@@ -68,6 +70,7 @@ class GofResult:
     method: str = static()
     alpha: float = static()
     labels: tuple[str, ...] = static()
+    left_out: tuple[str, ...] = static(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the replicates as plain numbers, for JSON."""
@@ -78,6 +81,7 @@ class GofResult:
             "method": self.method,
             "alpha": self.alpha,
             "num_replicates": len(self.replicates),
+            "left_out": list(self.left_out),
             "parts": None if self.parts is None else self.parts.to_dict(),
             "doubts": [doubt.message for doubt in self.doubts],
         }

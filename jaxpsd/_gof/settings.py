@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxpsd._core.checks import check_choice, check_positive_integer
 from jaxpsd._core.draws import Draws
 from jaxpsd._discrepancies.base import Discrepancy
+from jaxpsd._discrepancies.plans import Part
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._gof.bootstrap import Wanted
 from jaxpsd._gof.multipliers import LONGEST_CHAIN, representable
@@ -129,10 +130,12 @@ def check_orders(orders: Sequence[int] | None, discrepancy: Discrepancy) -> tupl
 
 def wanted_of(orders: Sequence[int] | None, *, unbiased: bool = False) -> Wanted:
     """The statistics that the user has asked for."""
-    return Wanted((None,) if orders is None else tuple(orders), unbiased=unbiased)
+    return Wanted((Part(),) if orders is None else tuple(map(Part.up_to, orders)), unbiased=unbiased)
 
 
 def labels_of(wanted: Wanted) -> tuple[str, ...]:
     """A name for each statistic."""
     statistic = "U" if wanted.unbiased else "V"
-    return tuple(statistic if order is None else f"{statistic} of order {order}" for order in wanted.orders)
+    return tuple(
+        statistic if part.degrees is None else f"{statistic} of order {part.degrees[-1]}" for part in wanted.parts
+    )

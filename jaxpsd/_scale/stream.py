@@ -138,7 +138,7 @@ def stream(
                 f"{'`flip_probability`' if method == 'markov' else '`block_length`'}."
             )
 
-    functions = _StreamFunctions(discrepancy, settings, wanted, f"{discrepancy!r}, {settings}, {wanted.orders}")
+    functions = _StreamFunctions(discrepancy, settings, wanted, f"{discrepancy!r}, {settings}, {wanted.parts}")
     return Stream(functions.init, functions.update, _merge, functions.result)
 
 
@@ -183,7 +183,7 @@ class _StreamFunctions:
         block = int(parameter) if method == "block" and parameter else 1
         endless = LONGEST_CHAIN // block * block
         signs = signs_of(rng_key, method, parameter, endless, num_replicates)
-        zeros = Sums(jnp.zeros((self.discrepancy._num_features(one), 1 + num_replicates), one.dtype), None, None)
+        zeros = Sums(jnp.zeros((self.discrepancy._num_features(one), 1 + num_replicates), one.dtype), None)
         begin = Place.at(start, (start - chain_start) % endless)
         return StreamState(
             sums=zeros,

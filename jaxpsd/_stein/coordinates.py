@@ -5,31 +5,23 @@ so that x = loc + scale·y and the scores are simply scaleᵀ s.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import register_dataclass, register_static
+from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from jaxpsd._core.blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
+from jaxpsd._core.blocks import einsum
 from jaxpsd._core.checks import as_real, check_choice, check_finite, check_samples, check_weights, is_concrete
+from jaxpsd._core.doubts import CoordinatesWarning, Doubt
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.programs import Data, run
-from jaxpsd._core.scores import Given
-from jaxpsd._core.sharding import from_first_share, largest_of_shares
-from jaxpsd._core.types import Block, Choice, PyTree, Weights
-
-
-@register_static
-class Rule(Choice):
-    """How to choose a transform from the draws; static, so that it may stand where an `Affine` may."""
-
-    CENTER = "center"
-    STANDARDIZE = "standardize"
-    WHITEN = "whiten"
+from jaxpsd._core.programs import run
+from jaxpsd._core.scores import Given, check_target
+from jaxpsd._core.types import PyTree, Target, Weights
+from jaxpsd._stein.fitting import Rule, fit_to_draws, fit_to_target, symmetric_root
 
 
 @register_dataclass
@@ -41,6 +33,9 @@ class Affine:
         (dim,), the point that becomes the origin.
     scale
         (dim,), a factor other than zero for each coordinate, or an invertible matrix (dim, dim).
+    fallback
+        Where it was fitted to a target, in how many directions the draws' own location and scale had to do, because
+        scores imply none; else None.
 
     Coordinates are those of one draw laid side by side, in the order of `jax.tree.leaves` for a pytree.
 
@@ -61,12 +56,19 @@ class Affine:
 
     loc: Float[Array, " dim"]
     scale: Float[Array, " dim"] | Float[Array, "dim dim"]
+    fallback: Int[Array, ""] | None = None
 
     @classmethod
     def fit(
-        cls, samples: PyTree, rule: str = "standardize", *, weights: ArrayLike | None = None, chains: bool | None = None
+        cls,
+        samples: PyTree,
+        rule: str = "standardize",
+        *,
+        target: Target | None = None,
+        weights: ArrayLike | None = None,
+        chains: bool | None = None,
     ) -> "Affine":
-        """Choose the transform that gives these draws mean zero and, by rule, unit scale.
+        """Choose the transform that gives these draws, or their target, mean zero and, by rule, unit scale.
 
         Parameters
         ----------
@@ -74,14 +76,23 @@ class Affine:
             Draws, as everywhere in the library.
         rule
             "center" subtracts the mean; "standardize" also divides by the standard deviations;
-            "whiten" makes the covariance the identity, by its Cholesky factor.
+            "whiten" makes the covariance the identity, by its Cholesky factor. "target" does so for the covariance
+            of the target, by its symmetric root, as far as draws and scores imply it: exactly if it is Gaussian,
+            whatever the draws are.
+        target
+            The log-density, or the scores at the samples, for the rule "target".
         weights
             Weights of the draws.
         chains
             Whether the leaves of a pytree have a chain axis.
         """
-        draws = check_samples(samples, chains=chains)
-        return fit(Rule(check_choice(rule, Rule, "rule")), draws, check_weights(weights, draws))
+        draws, rule = check_samples(samples, chains=chains), Rule(check_choice(rule, Rule, "rule"))
+        if (target is None) == (rule is Rule.TARGET):
+            raise ValueError(
+                f"`target` belongs to the rule 'target', which needs it; got {rule!r} and {target!r:.100}."
+            )
+        scored = None if target is None else check_target(target, samples, draws, chains=chains)
+        return fit(rule, Given(draws, scored, check_weights(weights, draws)))
 
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):
@@ -148,7 +159,7 @@ def in_coordinates(x: Float[Array, "*draws dim"], transform: Affine | None) -> F
 
 def mean_of(draws: Draws, weights: Weights, transform: Affine | None) -> Float[Array, " dim"]:
     """The mean of the draws, in the coordinates of a transform."""
-    return in_coordinates(fit(Rule.CENTER, draws, weights).loc, transform)
+    return in_coordinates(fit(Rule.CENTER, Given(draws, None, weights)).loc, transform)
 
 
 def check_transform(transform: object) -> Transform:
@@ -157,7 +168,7 @@ def check_transform(transform: object) -> Transform:
         return Rule(check_choice(transform, Rule, "transform"))
     if transform is None or isinstance(transform, Affine):
         return transform
-    wanted = "None, 'center', 'standardize', 'whiten' or a jaxpsd.Affine"
+    wanted = "None, 'center', 'standardize', 'whiten', 'target' or a jaxpsd.Affine"
     raise ValueError(f"`transform` must be {wanted}; got {transform!r}.")
 
 
@@ -170,11 +181,12 @@ def check_streamable(transform: object) -> None:
         )
 
 
-def resolve(transform: Transform, draws: Draws, weights: Weights) -> Affine | None:
+def resolve(transform: Transform | str, given: Given) -> Affine | None:
     """The transform that a discrepancy with this setting uses for these draws."""
+    transform = check_transform(transform)
     if not isinstance(transform, Affine):
-        return None if transform is None else fit(transform, draws, weights)
-    dim = draws.dim
+        return None if transform is None else fit(transform, given)
+    dim = given.draws.dim
     loc, scale = (getattr(field, "shape", field) for field in (transform.loc, transform.scale))
     if loc != (dim,) or scale not in ((dim,), (dim, dim)):
         raise ValueError(
@@ -193,132 +205,80 @@ def resolve(transform: Transform, draws: Draws, weights: Weights) -> Affine | No
     return transform
 
 
-def fit(rule: Rule, draws: Draws, weights: Weights) -> Affine:
+def fit(rule: Rule, given: Given) -> Affine:
     """Fit a rule; what cannot be inverted is an error, or NaN where values cannot be looked at."""
+    if rule is Rule.TARGET:
+        return canonical(given)
+    draws = given.draws
     if rule is Rule.WHITEN and draws.num_draws <= draws.dim:
         raise ValueError(
             f"Whitening {draws.dim} coordinates needs more than {draws.dim} draws; got {draws.num_draws}. "
             "Use 'standardize', or more draws."
         )
-    affine = run(_fit_to_draws, Given(draws, None, weights), rule)
+    affine = Affine(*run(fit_to_draws, given._replace(target=None), rule))
     if is_concrete(affine):
-        _raise_if_singular(rule, affine, draws, weighted=weights is not None)
+        _raise_if_singular(rule, affine, draws, weighted=given.weights is not None)
     return affine
 
 
-def common_transform(rule: Rule, sets: Sequence[Draws]) -> Affine:
+def canonical(given: Given, by_draws: Affine | None = None) -> Affine:
+    """Location and covariance of the target, as draws and scores imply them: its canonical coordinates.
+
+    A Gaussian target has scores s = −Λ(x − μ). Regressing scores on draws gives Λ and μ without error, whatever the
+    draws are, and a test in coordinates in which Λ is the identity is not disturbed by fitting them. For other targets
+    it is the symmetric least-squares fit; since draws of the target have E[−(x − E x)sᵀ] = I, Λ is then near the
+    inverse of their covariance. Where scores imply no scale, because draws lie between modes or are few, the draws'
+    covariance has to do, in those directions; `fallback` counts them. Draws are standardised first, for the sake of
+    digits, unless it is known how.
+    """
+    if given.target is None:
+        raise ValueError("transform='target' needs scores, which are not at hand here; use `Affine.fit` with `target`.")
+    by_draws = by_draws or fit(Rule.STANDARDIZE, given)
+    dim = given.draws.dim
+    if given.draws.num_draws <= dim + 1:
+        return replace(by_draws, fallback=jnp.asarray(dim))
+    # Coordinates are chosen, not differentiated through: those of a Gaussian target do not depend on the draws.
+    affine = jax.lax.stop_gradient(Affine(*run(fit_to_target, given, by_draws.loc, by_draws.scale)))
+    if is_concrete(affine) and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(affine)):
+        given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
+    return affine
+
+
+def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:
     """One transform for several sample sets, of which some may have gone astray.
 
     Locations and scales are medians over the sets, correlations means. Sets that do not move tell nothing of scales.
     """
     fits, reasons = [], []
-    for draws in sets:
+    for given in sets:
         try:
-            fits.append(fit(rule, draws, None))
+            fits.append(fit(rule, given))
         except (ValueError, FloatingPointError) as error:
             reasons.append(error)
     if not fits:
         raise reasons[0]
     loc = np.median([affine.loc for affine in fits], axis=0)
     scales = [np.asarray(affine.scale) for affine in fits]
-    if rule is not Rule.WHITEN:
-        return Affine(jnp.asarray(loc), jnp.asarray(np.median(scales, axis=0)))
+    if any(scale.ndim == 1 for scale in scales):
+        lengths = [scale if scale.ndim == 1 else np.linalg.norm(scale, axis=1) for scale in scales]
+        return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)))
     lengths = [np.linalg.norm(scale, axis=1) for scale in scales]
     factors = [scale / length[:, None] for scale, length in zip(scales, lengths, strict=True)]
-    factor = np.linalg.cholesky(np.mean([factor @ factor.T for factor in factors], axis=0))
-    return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)[:, None] * factor))
+    correlation = jnp.asarray(np.mean([factor @ factor.T for factor in factors], axis=0))
+    root = symmetric_root(correlation) if rule is Rule.TARGET else jnp.linalg.cholesky(correlation)
+    return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0))[:, None] * root)
 
 
-def _fit_to_draws(data: Data, rule: Rule) -> Affine:
-    (n, dim), dtype = data.x.shape, data.x.dtype
-    length = block_length(n, 4 * dim * dtype.itemsize)
-
-    def mean(fn: Callable[[Block], Block], *, product: bool = False) -> tuple[Array, Array]:
-        """Mean of f(x), or of f(x) f(x)ᵀ, and the largest |f(x)| of each coordinate."""
-
-        def on_block(block: PyTree, block_weights: Weights) -> tuple[Array, Array]:
-            values = fn(ravel(block))
-            counted = weighted(values, block_weights)
-            summed = product_over_draws(counted, values) if product else sum_draws(counted)
-            return summed, jnp.abs(values).max(axis=0)
-
-        summed, largest = sum_over_blocks(on_block, data.positions, data.weights, length)
-        largest = largest_of_shares(largest.max(axis=0))
-        return summed / data.num_draws if data.weights is None else summed, largest
-
-    # Deviations from a draw are exactly zero for a constant coordinate, and small numbers anyway.
-    origin = from_first_share(ravel(data.first_row()[0]))
-    shift, spread = mean(lambda x: x - origin)
-    loc = origin[0] + shift
-    if rule is Rule.CENTER:
-        return Affine(loc, jnp.ones_like(loc))
-    # Squares of numbers below one, so that no unit is too large or too small for them.
-    spread = jnp.where(spread > 0, spread, jnp.nan)
-    sd = spread * jnp.sqrt(mean(lambda x: ((x - loc[None]) / spread[None]) ** 2)[0])
-    # Where all weight is on one value, rounding alone is left.
-    sd = jnp.where(sd > 4 * jnp.finfo(dtype).eps * spread, sd, jnp.nan)
-    if rule is Rule.STANDARDIZE:
-        return Affine(loc, sd)
-    # The factor of the correlations, so that scales of different size cost no accuracy.
-    factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True)[0])
-    independent = jnp.diag(factor) ** 2 > _least_independent(dim, dtype)
-    return Affine(loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor)
-
-
-def fit_to_target(given: Given, by_draws: Affine | None = None) -> Affine:
-    """Location and scales of the target, as the draws and their scores imply them.
-
-    For a Gaussian target x = μ − Σ s(x), so that regressing draws on scores gives its mean and variances without
-    error, whatever the draws. A test in such coordinates is not disturbed by their estimation, as it is in
-    coordinates standardised by few, or dependent, draws themselves. Where scores explain less than half of a
-    coordinate the target is far from Gaussian, and the draws' own mean and standard deviation have to do.
-    Those are fitted unless they are known.
-    """
-    by_draws = by_draws or fit(Rule.STANDARDIZE, given.draws, given.weights)
-    if given.draws.num_draws <= 2 * given.draws.dim:
-        return by_draws
-    affine = run(_fit_to_target, given, by_draws)
-    if is_concrete(affine) and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(affine)):
-        given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
-    return affine
-
-
-def _fit_to_target(data: Data, by_draws: Affine) -> Affine:
-    scorer, mapping = data.scorer(), by_draws.mapping()
-    x, n, dim = data.x, data.num_draws, data.x.shape[1]
-    # Scores that hardly vary about a large value keep their digits.
-    offset = from_first_share(jnp.concatenate(mapping(*scorer(data.first_row())), axis=1))
-
-    def on_block(block: PyTree, block_weights: Weights) -> tuple[tuple[Array, Array], None]:
-        values = jnp.concatenate(mapping(*scorer(block)), axis=1) - offset
-        counted = weighted(values, block_weights)
-        return (sum_draws(counted), product_over_draws(counted, values)), None
-
-    length = block_length(len(x), 8 * dim * x.dtype.itemsize)
-    (mean, product), _ = sum_over_blocks(on_block, data.rows, data.weights, length)
-    if data.weights is None:
-        mean, product = mean / n, product / n
-    covariance = product - jnp.outer(mean, mean)
-    mean = mean + offset[0]
-    among_scores, with_draws = covariance[dim:, dim:], covariance[dim:, :dim]
-    # Where scores are, but for rounding, linear combinations of others.
-    ridge = _least_independent(dim, x.dtype) * jnp.diag(jnp.diag(among_scores))
-    slope = jnp.linalg.solve(among_scores + ridge, with_draws)
-    explained = (slope * with_draws).sum(axis=0) / jnp.diag(covariance)[:dim]
-    # Adjusted for how many scores there are to explain with.
-    explained = 1 - (1 - explained) * (n - 1) / (n - dim - 1)
-    variance = -jnp.diag(slope)
-    to_trust = (explained > 0.5) & (variance > 0)
-    loc = jnp.where(to_trust, mean[:dim] - einsum("i,ij->j", mean[dim:], slope), 0)
-    scale = jnp.where(to_trust, jnp.sqrt(jnp.where(to_trust, variance, 1)), 1)
-    # NaN if a score was.
-    scale = scale + 0 * covariance.sum()
-    return Affine(by_draws.loc + by_draws.scale * loc, by_draws.scale * scale)
-
-
-def _least_independent(dim: int, dtype: np.dtype) -> float:
-    """The least share of a coordinate's variance that others may leave unexplained: rounding beyond doubt."""
-    return 10 * dim * float(jnp.finfo(dtype).eps)
+def find_fallback(transform: Affine | None, draws: Draws) -> tuple[Doubt, ...]:
+    """Doubt coordinates that were to be the target's, and are partly the draws' own."""
+    count = None if transform is None else transform.fallback
+    if count is None or not is_concrete(count) or int(count) == 0:
+        return ()
+    message = (
+        f"The scores imply no scale of the target in {int(count)} of {draws.dim} directions, because draws are few, "
+        "far off or between modes; the draws' own scale is used there, so that a scale that is wrong may not show."
+    )
+    return (Doubt(CoordinatesWarning, message),)
 
 
 def _raise_if_singular(rule: Rule, affine: Affine, draws: Draws, *, weighted: bool) -> None:

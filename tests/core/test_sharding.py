@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 import jaxpsd
 from jaxpsd._core.checks import check_samples
 from jaxpsd._core.programs import compiled
-from jaxpsd._core.scores import check_input
+from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.sharding import shards_of
 from jaxpsd._discrepancies.base import _u, _v
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
@@ -246,7 +246,7 @@ def many_draws():
 
 @pytest.mark.parametrize("program", [_v, _u])
 def test_a_value_sends_sums_only(many_draws, program):
-    plan = jaxpsd.PSD(2)._plan(check_samples(many_draws), None)
+    plan = jaxpsd.PSD(2)._plan(Given(check_samples(many_draws)))
     found = collectives(program, many_draws, plan)
     assert found
     assert max(size for _, size in found) < 200
@@ -256,7 +256,7 @@ def test_a_value_sends_sums_only(many_draws, program):
 def test_a_test_sends_sums_of_replicates_only(many_draws, method):
     draws, parameter = check_samples(many_draws), {"markov": 0.1, "block": 5}.get(method)
     psd = jaxpsd.PSD(2)
-    plan = psd._plan(draws, None, 50)
+    plan = psd._plan(Given(draws), 50)
     given = check_input(logdensity, many_draws)
     scheme = choose_bootstrap(KEY, Settings(method, 50, 0.05, parameter), given, plan)
     found = collectives(bootstrap, many_draws, plan, scheme.multipliers, Wanted())
@@ -266,7 +266,7 @@ def test_a_test_sends_sums_of_replicates_only(many_draws, method):
 
 
 def test_pairs_send_shares_round_a_ring(many_draws):
-    plan = jaxpsd.KSD()._plan(check_samples(many_draws), None)
+    plan = jaxpsd.KSD()._plan(Given(check_samples(many_draws)))
     found = collectives(_v, many_draws, plan)
     assert {kind for kind, size in found if size > 100} == {"collective-permute"}
     assert max(size for _, size in found) == 10_000 * DIM

@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 
 import jaxpsd
+from jaxpsd._core.scores import Given
 
 MEAN = np.array([1.0, -2.0, 3.0])
 COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
@@ -68,7 +69,7 @@ def test_features_and_gram_matrix_give_the_same_fit():
     psd = jaxpsd.PSD(1)
     fits = []
     for program, form in ((regression._from_features, "primal"), (regression._from_gram, "dual")):
-        plan = jaxpsd.PSD(1, form=form)._plan(draws, None, 0)
+        plan = jaxpsd.PSD(1, form=form)._plan(Given(draws), 0)
         functions = expectations._UserFunction(trace(fn, x[0]), draws.structure)
         fits.append(regression.run(program, given, regression._Problem(plan, functions, jnp.asarray(80.0))))
     for one, other in zip(*(fit[:4] for fit in fits), strict=True):

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
-from jaxpsd._core.checks import check_samples
-from jaxpsd._core.programs import Data
-from jaxpsd._core.scores import Given
-from jaxpsd._gof.bootstrap import Wanted, bootstrap
-from jaxpsd._gof.scheme import signs_of
-from jaxpsd._stein.coordinates import fit_to_target
+from jaxpsd._gof import adaptive as adaptive_module
 
 KEY = jax.random.key(0)
 adaptive = partial(jaxpsd.adaptive_test, KEY, num_replicates=199)
@@ -35,26 +30,26 @@ def test_right_draws_pass(good):
 @pytest.mark.parametrize(
     ("part", "wrong"),
     [
-        (0, lambda x: x.at[:, 0].add(0.25)),
-        (2, lambda x: x.at[:, 1].set(0.3 * x[:, 0] + 0.91**0.5 * x[:, 1])),
-        (1, lambda x: jnp.sign(x) * jnp.abs(x) ** 1.5 / 1.2),
+        ("means", lambda x: x.at[:, 0].add(0.25)),
+        ("scales and correlations", lambda x: x.at[:, 1].set(0.3 * x[:, 0] + 0.91**0.5 * x[:, 1])),
+        ("scales", lambda x: x.at[:, 1].multiply(1.2)),
+        ("skewness", lambda x: (x**2 + 4 * x - 1) / 18**0.5),
+        ("tails", lambda x: jnp.sign(x) * jnp.abs(x) ** 1.5 / 1.2),
+        ("largest of degrees 1 and 2", lambda x: x.at[:, 2].add(0.25)),
     ],
 )
 def test_each_part_finds_what_it_is_for(good, part, wrong):
     result = adaptive(logdensity, wrong(good))
     assert result.reject
-    assert result.parts.reject[part]
+    assert result.parts.reject[result.parts.labels.index(part)]
 
 
-def test_the_p_value_is_that_of_the_smallest_among_replicates(good):
-    result = adaptive(logdensity, good.at[:, 0].add(0.05))
-    values = np.concatenate([np.asarray(result.parts.statistic)[None], np.asarray(result.parts.replicates)])
-    p = (values[None] >= values[:, None]).mean(axis=1)
-    smallest = p.min(axis=1)
-    np.testing.assert_allclose(result.parts.p_value, p[0], rtol=1e-5)
-    assert float(result.p_value) == pytest.approx((smallest <= smallest[0]).mean(), rel=1e-5)
-    assert float(result.statistic) == pytest.approx(-np.log10(smallest[0]), rel=1e-4)
-    assert result.labels == ("−log₁₀ of the smallest p",)
+def test_right_draws_of_a_part_left_out_are_named(good):
+    result = adaptive(logdensity, good[:60])
+    assert "tails" not in result.parts.labels
+    assert any(reason.startswith("tails: takes") for reason in result.left_out)
+    assert result.to_dict()["left_out"] == list(result.left_out)
+    assert adaptive(logdensity, good).left_out == ()
 
 
 # Other tests let draws decide, and get "rademacher" or "markov".
@@ -83,30 +78,45 @@ def test_dependent_draws(chain):
     assert adaptive(logdensity, x.at[..., 0].add(0.6)).reject
 
 
-def test_sums_over_pairs_and_over_features_give_the_same(x64):
-    x = jax.random.normal(jax.random.key(1), (150, 4))
-    wanted, signs = Wanted((1, 4), maximum=2), signs_of(KEY, "markov", 0.125, 150, 50)
-    results = []
-    for form in ("primal", "dual"):
-        plan = jaxpsd.PSD(4, form=form)._plan(check_samples(x), None, 50)
-        run = jax.jit(lambda x, plan: bootstrap(Data(x, 0.1 - x, None, None), plan, signs, wanted)[0])
-        results.append(run(x, plan))
-    np.testing.assert_allclose(*results, rtol=1e-9)
+def test_where_products_are_too_many_they_are_summed_over_pairs(good, monkeypatch):
+    expected = adaptive(logdensity, good)
+    monkeypatch.setattr(adaptive_module, "MEMORY_BUDGET", 40_000)
+    result = adaptive(logdensity, good)
+    assert result.parts.labels[-1] == "scales and correlations"
+    place = expected.parts.labels.index("scales and correlations")
+    np.testing.assert_allclose(result.parts.statistic[-1], expected.parts.statistic[place], rtol=1e-3)
+    np.testing.assert_allclose(result.parts.replicates[:, -1], expected.parts.replicates[:, place], rtol=1e-2)
+    assert "without products" in result.parts.labels[-2]
 
 
-def test_many_monomials_are_summed_over_pairs():
+def test_what_fits_in_no_way_is_left_out_and_named(good, monkeypatch):
+    monkeypatch.setattr(adaptive_module, "MEMORY_BUDGET", 25_000)
+    monkeypatch.setattr(adaptive_module, "_MOST_WORK", 1e6)
+    result = adaptive(logdensity, good)
+    named = [reason.split(":")[0] for reason in result.left_out]
+    assert named == ["tails", "skewness", "scales and correlations"]
+
+
+def test_many_coordinates():
     x = jax.random.normal(jax.random.key(1), (100, 60))
-    assert adaptive(lambda x: -0.5 * jnp.sum(x**2), x).p_value > 0.01
+    assert adaptive(logdensity, x).p_value > 0.01
 
 
-def test_few_draws_and_many_coordinates_take_the_maximum_over_degree_one(good):
-    assert adaptive(logdensity, good[:200]).parts.labels[-1] == "maximum of order 1"
-    assert adaptive(logdensity, good).parts.labels[-1] == "maximum of order 2"
+def test_more_coordinates_than_draws():
+    x = jax.random.normal(jax.random.key(1), (100, 150))
+    with pytest.warns(jaxpsd.CoordinatesWarning, match="150 of 150"):
+        assert adaptive(logdensity, x).p_value > 0.01
 
 
 def test_lower_orders_and_no_interactions(good):
-    assert adaptive(logdensity, good, order=1).parts.labels == ("V of order 1", "maximum of order 1")
-    assert not adaptive(logdensity, good, order=3, interactions=False).reject
+    assert adaptive(logdensity, good, order=1).parts.labels == ("means", "largest of degree 1")
+    result = adaptive(logdensity, good, order=3, interactions=False)
+    assert not result.reject
+    assert result.parts.labels == ("means", "scales", "skewness", "largest of degrees 1 and 2")
+
+
+def test_one_coordinate_has_nothing_twice(good):
+    assert adaptive(logdensity, good[:, :1]).parts.labels == ("means", "scales", "skewness", "tails")
 
 
 def test_a_draw_that_is_not_finite_is_an_error_or_no_p_value(good):
@@ -141,27 +151,6 @@ def test_options_that_make_no_sense(good, options, message):
 def test_one_draw_is_not_enough(good):
     with pytest.raises(ValueError, match="at least two draws"):
         adaptive(logdensity, good[:1])
-
-
-# --- the target's own coordinates -------------------------------------------------------------------------
-
-
-def test_location_and_scale_of_a_gaussian_target_are_exact_whatever_the_draws(x64):
-    covariance = jnp.array([[4.0, 1.0, 0.0], [1.0, 0.5, 0.1], [0.0, 0.1, 100.0]])
-    mean = jnp.array([1.0, -3.0, 1000.0])
-    x = 900 + 5 * jax.random.laplace(KEY, (200, 3))
-    scores = -jnp.linalg.solve(covariance, (x - mean[None]).T).T
-    draws = check_samples(x)
-    affine = fit_to_target(Given(draws, scores))
-    np.testing.assert_allclose(affine.loc, mean, rtol=1e-6)
-    np.testing.assert_allclose(affine.scale, jnp.sqrt(jnp.diag(covariance)), rtol=1e-6)
-
-
-def test_far_from_gaussian_the_draws_own_scale_has_to_do():
-    x = jax.random.normal(KEY, (500, 2))
-    affine = fit_to_target(Given(check_samples(x), jnp.sin(20 * x)))
-    np.testing.assert_allclose(affine.scale, x.std(axis=0), rtol=1e-4)
-    np.testing.assert_allclose(affine.loc, x.mean(axis=0), atol=1e-5)
 
 
 def test_the_result_does_not_depend_on_units_of_a_gaussian_target(good):

@@ -10,6 +10,8 @@ import pytest
 import jaxpsd
 from jaxpsd._core.checks import check_samples
 from jaxpsd._core.programs import Data
+from jaxpsd._core.scores import Given
+from jaxpsd._discrepancies.plans import Part
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.multipliers import Multinomial
 from jaxpsd._gof.scheme import signs_of
@@ -34,7 +36,7 @@ def draws(x64):
 
 def values(psd, x, s, source, weights=None, wanted=None):
     wanted = wanted or Wanted()
-    plan = psd._plan(check_samples(x), weights, REPLICATES)
+    plan = psd._plan(Given(check_samples(x), s, weights), REPLICATES)
     return np.asarray(compiled(Data(x, s, weights, None), plan, source, wanted))
 
 
@@ -80,23 +82,48 @@ def test_u_statistics_leave_out_the_diagonal(draws, form):
 def test_several_orders_are_those_of_the_orders_alone(draws, form, unbiased):
     x, s = draws
     source = SOURCES["multinomial" if unbiased else "markov"]
-    together = values(jaxpsd.PSD(4, form=form), x, s, source, wanted=Wanted((4, 1, 3), unbiased))
+    together = values(
+        jaxpsd.PSD(4, form=form), x, s, source, wanted=Wanted(tuple(map(Part.up_to, (4, 1, 3))), unbiased)
+    )
     for row, order in zip(together, (4, 1, 3), strict=True):
-        alone = values(jaxpsd.PSD(order), x, s, source, wanted=Wanted((None,), unbiased))[0]
+        alone = values(jaxpsd.PSD(order), x, s, source, wanted=Wanted(unbiased=unbiased))[0]
         np.testing.assert_allclose(row, alone, rtol=1e-9)
 
 
+PARTS = {
+    "a degree": Part((2,)),
+    "several degrees": Part((1, 3)),
+    "powers": Part((2,), powers=True),
+    "the largest": Part((1, 2), largest=True),
+}
+
+
+@pytest.mark.parametrize("basis", ["monomial", "hermite"])
 @pytest.mark.parametrize("form", ["primal", "dual"])
-@pytest.mark.parametrize("interactions", [True, False])
-def test_the_maximum_is_that_of_standardised_features(draws, form, interactions):
-    if form == "dual" and not interactions:
-        pytest.skip("no closed form")
+def test_parts_are_made_of_the_features_that_they_name(draws, form, basis):
     x, s = draws
-    source, psd = SOURCES["markov"], jaxpsd.PSD(3, form=form, interactions=interactions)
-    tau = np.asarray(jaxpsd.PSD(2, interactions=interactions).features(s, x))
-    z = np.abs(tau.T @ multipliers(source, len(x)))
-    expected = (z / np.sqrt((tau**2).sum(axis=0))[:, None]).max(axis=0)
-    np.testing.assert_allclose(values(psd, x, s, source, wanted=Wanted((3,), maximum=2))[1], expected, rtol=1e-10)
+    source, psd = SOURCES["markov"], jaxpsd.PSD(3, form=form, basis=basis)
+    z = np.asarray(psd.features(s, x)).T @ multipliers(source, len(x)) / len(x)
+    exponents = psd.exponents(3)
+    found = values(psd, x, s, source, wanted=Wanted(tuple(PARTS.values())))
+    for row, part in zip(found, PARTS.values(), strict=True):
+        belongs = np.isin(exponents.sum(axis=1), part.degrees)
+        belongs &= (not part.powers) | ((exponents > 0).sum(axis=1) == 1)
+        squares = z[belongs] ** 2
+        np.testing.assert_allclose(row, squares.max(axis=0) if part.largest else squares.sum(axis=0), rtol=1e-8)
+
+
+def test_parts_without_the_diagonal(draws):
+    x, s = draws
+    source, n = SOURCES["multinomial"], len(x)
+    psd = jaxpsd.PSD(3, basis="hermite", interactions=2)
+    tau, v = np.asarray(psd.features(s, x)), multipliers(source, n)
+    some = tau[:, psd.exponents(3).sum(axis=1) == 3]
+    z, diagonal = some.T @ v / n, (some**2).sum(axis=1) @ v**2 / n**2
+    expected = (z**2).sum(axis=0) - diagonal
+    expected[0] *= n / (n - 1)
+    found = values(psd, x, s, source, wanted=Wanted((Part((3,)),), unbiased=True))[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from jaxpsd._gof import dependence as autocorrelation
 
 def measured(x, order=1):
     draws = check_samples(x)
-    plan = jaxpsd.PSD(order)._plan(draws, None, 99)
+    plan = jaxpsd.PSD(order)._plan(Given(draws), 99)
     return autocorrelation.measure_dependence(Given(draws, -draws.positions), plan)
 
 

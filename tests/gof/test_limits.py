@@ -8,12 +8,13 @@ import pytest
 import jaxpsd
 from jaxpsd._core.checks import check_samples
 from jaxpsd._core.programs import Data
+from jaxpsd._core.scores import Given
 from jaxpsd._gof import chisquare
 from jaxpsd._gof.limits import Null, null_matrix, simulate
 
 
 def spectrum(x, s, *, from_features, centred=True, order=2):
-    plan = jaxpsd.PSD(order)._plan(check_samples(x), None, 0)
+    plan = jaxpsd.PSD(order)._plan(Given(check_samples(x)), 0)
     null = Null(from_features, centred)
     u, matrix, _ = jax.jit(lambda data, plan: null_matrix(data, plan, null))(Data(x, s, None, None), plan)
     return np.asarray(u), np.linalg.eigvalsh(matrix)

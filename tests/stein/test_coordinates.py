@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -161,5 +163,121 @@ def test_a_singular_affine_is_nan_where_nothing_can_be_raised():
 
 
 def test_rules_are_named_in_the_error():
-    with pytest.raises(ValueError, match="`rule` must be one of 'center', 'standardize', 'whiten'; got 'z'"):
+    with pytest.raises(ValueError, match="`rule` must be one of 'center', 'standardize', 'whiten', 'target'; got 'z'"):
         jaxpsd.Affine.fit(draws(), "z")
+
+
+# --- the coordinates of the target ------------------------------------------------------------------------
+
+MEAN, COVARIANCE = np.array([1.0, -3.0, 1000.0]), np.array([[4.0, 1.0, 0.0], [1.0, 0.5, 0.1], [0.0, 0.1, 100.0]])
+
+
+def gaussian_scores(x, mean=MEAN, covariance=COVARIANCE):
+    return -jnp.linalg.solve(jnp.asarray(covariance), (x - mean[None]).T).T
+
+
+def logistic(x):
+    """Far from Gaussian, with correlations."""
+    y = jnp.array([x[0], x[1] - 0.7 * x[0], x[2] + 0.5 * x[1]])
+    return -jnp.sum(y + 2 * jnp.log1p(jnp.exp(-y)))
+
+
+def narrow_draws(n=400):
+    return jax.random.laplace(jax.random.key(3), (n, 3)) * jnp.array([[0.2, 1.0, 2.0]]) + 0.3
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_gaussian_target_is_found_exactly_whatever_the_draws(weighted):
+    x = 900 + 5 * jax.random.laplace(jax.random.key(0), (200, 3))
+    w = jax.random.uniform(jax.random.key(1), (len(x),)) if weighted else None
+    affine = jaxpsd.Affine.fit(x, "target", target=gaussian_scores(x), weights=w)
+    np.testing.assert_allclose(affine.loc, MEAN, rtol=1e-6)
+    np.testing.assert_allclose(affine.scale @ affine.scale.T, COVARIANCE, rtol=1e-6, atol=1e-6)
+    assert affine.fallback == 0
+
+
+@pytest.mark.usefixtures("x64")
+def test_axes_of_the_target_stay_near_the_coordinates():
+    x = jax.random.normal(jax.random.key(0), (200, 3))
+    scale = np.asarray(jaxpsd.Affine.fit(x, "target", target=gaussian_scores(x)).scale)
+    in_units = scale / np.sqrt(np.diag(COVARIANCE))[:, None]
+    np.testing.assert_allclose(in_units, in_units.T, atol=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
+@pytest.mark.parametrize("order", [2, 4])
+def test_the_value_does_not_depend_on_the_users_coordinates(order, dtype, tolerance):
+    rng = np.random.default_rng(0)
+    mixing, shift = rng.normal(size=(3, 3)), rng.normal(size=3)
+    psd = jaxpsd.PSD(order, basis="hermite", transform="target")
+    with jax.enable_x64(dtype == np.float64):
+        x = np.asarray(narrow_draws(), np.float64)
+        s = np.asarray(jax.vmap(jax.grad(logistic))(jnp.asarray(x)), np.float64)
+        plain = psd(s.astype(dtype), x.astype(dtype))
+        moved = psd((s @ np.linalg.inv(mixing)).astype(dtype), (x @ mixing.T + shift).astype(dtype))
+        np.testing.assert_allclose(moved, plain, rtol=tolerance)
+
+
+@pytest.mark.usefixtures("x64")
+def test_where_scores_imply_no_scale_the_draws_own_has_to_do():
+    x = narrow_draws()
+    # The second coordinate of the draws lies between two modes.
+    s = (-x).at[:, 1].multiply(-1)
+    affine = jaxpsd.Affine.fit(x, "target", target=s)
+    assert affine.fallback == 1
+    np.testing.assert_allclose(affine.loc[1], x[:, 1].mean(), rtol=0.1)
+    np.testing.assert_allclose(affine.scale[1, 1], x[:, 1].std(), rtol=0.1)
+    with pytest.warns(jaxpsd.CoordinatesWarning, match="1 of 3 directions"):
+        jaxpsd.PSD(2, transform="target")(s, x)
+
+
+def test_with_fewer_draws_than_coordinates_they_are_standardised():
+    x = narrow_draws(4)
+    affine = jaxpsd.Affine.fit(x, "target", target=-x)
+    np.testing.assert_allclose(affine.scale, x.std(axis=0), rtol=1e-5)
+    assert affine.fallback == 3
+    with pytest.warns(jaxpsd.CoordinatesWarning, match="3 of 3 directions"):
+        jaxpsd.PSD(2, transform="target")(-x, x)
+
+
+DISCREPANCIES = [
+    jaxpsd.PSD(3, transform="target"),
+    jaxpsd.PSD(3, basis="hermite", transform="target"),
+    jaxpsd.KSD(transform="target"),
+    jaxpsd.RFSD(rng_key=jax.random.key(0), transform="target"),
+    jaxpsd.FSSD(np.eye(3), 2.0, transform="target"),
+]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("discrepancy", DISCREPANCIES, ids=lambda each: type(each).__name__)
+def test_discrepancies_are_those_of_the_fitted_coordinates(discrepancy):
+    x = narrow_draws(200).reshape(2, 100, 3)
+    affine = jaxpsd.Affine.fit(x, "target", target=logistic)
+    expected = replace(discrepancy, transform=affine)(logistic, x)
+    np.testing.assert_allclose(discrepancy(logistic, x), expected, rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(discrepancy)(jaxpsd.score(logistic, x), x), expected, rtol=1e-9)
+    tree = {"a": x[..., :1], "b": x[..., 1:]}
+    of_tree = discrepancy(lambda p: logistic(jnp.concatenate([p["a"], p["b"]])), tree, chains=True)
+    np.testing.assert_allclose(of_tree, expected, rtol=1e-9)
+
+
+def test_a_target_goes_with_its_rule_alone():
+    x = narrow_draws()
+    with pytest.raises(ValueError, match="needs it"):
+        jaxpsd.Affine.fit(x, "target")
+    with pytest.raises(ValueError, match="belongs to the rule 'target'"):
+        jaxpsd.Affine.fit(x, "whiten", target=-x)
+    with pytest.raises(ValueError, match="needs scores"):
+        jaxpsd.FSSD.random(jax.random.key(0), x, transform="target")
+    with pytest.raises(ValueError, match="a stream has not seen"):
+        jaxpsd.stream(jaxpsd.PSD(2, transform="target")).init(jax.random.key(0), x[0])
+
+
+@pytest.mark.usefixtures("x64")
+def test_gradients_hold_the_coordinates_of_the_target_fixed():
+    x, psd = narrow_draws(50), jaxpsd.PSD(2, basis="hermite", transform="target")
+    affine = jaxpsd.Affine.fit(x, "target", target=logistic)
+    fixed = jax.grad(lambda x: replace(psd, transform=affine)(logistic, x))(x)
+    np.testing.assert_allclose(jax.grad(lambda x: psd(logistic, x))(x), fixed, rtol=1e-6, atol=1e-9)

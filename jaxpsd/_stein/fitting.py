@@ -1,0 +1,130 @@
+"""Location and scale of draws, and of the target as draws and scores imply them, each in a pass or two."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_static
+from jaxtyping import Array, Float
+
+from jaxpsd._core.blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
+from jaxpsd._core.draws import ravel
+from jaxpsd._core.programs import Data
+from jaxpsd._core.sharding import from_first_share, largest_of_shares
+from jaxpsd._core.types import Block, Choice, PyTree, Weights
+
+
+@register_static
+class Rule(Choice):
+    """How to choose a transform from the draws; static, so that it may stand where an `Affine` may."""
+
+    CENTER = "center"
+    STANDARDIZE = "standardize"
+    WHITEN = "whiten"
+    TARGET = "target"
+
+
+def fit_to_draws(data: Data, rule: Rule) -> tuple[Array, Array]:
+    """Location and scale of the draws."""
+    (n, dim), dtype = data.x.shape, data.x.dtype
+    length = block_length(n, 4 * dim * dtype.itemsize)
+
+    def mean(fn: Callable[[Block], Block], *, product: bool = False) -> tuple[Array, Array]:
+        """Mean of f(x), or of f(x) f(x)ᵀ, and the largest |f(x)| of each coordinate."""
+
+        def on_block(block: PyTree, block_weights: Weights) -> tuple[Array, Array]:
+            values = fn(ravel(block))
+            counted = weighted(values, block_weights)
+            summed = product_over_draws(counted, values) if product else sum_draws(counted)
+            return summed, jnp.abs(values).max(axis=0)
+
+        summed, largest = sum_over_blocks(on_block, data.positions, data.weights, length)
+        largest = largest_of_shares(largest.max(axis=0))
+        return summed / data.num_draws if data.weights is None else summed, largest
+
+    # Deviations from a draw are exactly zero for a constant coordinate, and small numbers anyway.
+    origin = from_first_share(ravel(data.first_row()[0]))
+    shift, spread = mean(lambda x: x - origin)
+    loc = origin[0] + shift
+    if rule is Rule.CENTER:
+        return loc, jnp.ones_like(loc)
+    # Squares of numbers below one, so that no unit is too large or too small for them.
+    spread = jnp.where(spread > 0, spread, jnp.nan)
+    sd = spread * jnp.sqrt(mean(lambda x: ((x - loc[None]) / spread[None]) ** 2)[0])
+    # Where all weight is on one value, rounding alone is left.
+    sd = jnp.where(sd > 4 * jnp.finfo(dtype).eps * spread, sd, jnp.nan)
+    if rule is Rule.STANDARDIZE:
+        return loc, sd
+    # The factor of the correlations, so that scales of different size cost no accuracy.
+    factor = jnp.linalg.cholesky(mean(lambda x: (x - loc[None]) / sd[None], product=True)[0])
+    independent = jnp.diag(factor) ** 2 > least_independent(dim, dtype)
+    return loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor
+
+
+# A direction's scale is implied by scores if it is so many standard errors above zero.
+_CLEARLY = 3
+
+
+def fit_to_target(data: Data, centre: Array, sd: Array) -> tuple[Array, Array, Array]:
+    """Location and scale of the target; and in how many directions the draws' own had to do.
+
+    Scores are regressed on draws, in coordinates standardised by the draws' mean and standard deviations.
+    """
+    scorer = data.scorer()
+
+    def standardized(rows: PyTree) -> Float[Array, "block twice_dim"]:
+        x, s = scorer(rows)
+        return jnp.concatenate([(x - centre[None]) / sd[None], s * sd[None]], axis=1)
+
+    x, n, dim = data.x, data.num_draws, data.x.shape[1]
+    # Scores that hardly vary about a large value keep their digits.
+    offset = from_first_share(standardized(data.first_row()))
+
+    def on_block(block: PyTree, block_weights: Weights) -> tuple[tuple[Array, Array], None]:
+        values = standardized(block) - offset
+        counted = weighted(values, block_weights)
+        return (sum_draws(counted), product_over_draws(counted, values)), None
+
+    length = block_length(len(x), 8 * dim * x.dtype.itemsize)
+    (mean, product), _ = sum_over_blocks(on_block, data.rows, data.weights, length)
+    if data.weights is None:
+        mean, product = mean / n, product / n
+    covariance = product - jnp.outer(mean, mean)
+    mean = mean + offset[0]
+    own, cross, of_scores = covariance[:dim, :dim], covariance[:dim, dim:], covariance[dim:, dim:]
+
+    # In coordinates z = L⁻¹x, in which the draws are white, scores are Lᵀs and fitted by −Bz, Λ = L⁻ᵀ B L⁻¹.
+    factor = jnp.linalg.cholesky(own)
+    is_regular = (jnp.diag(factor) ** 2 > least_independent(dim, x.dtype)).all()
+    factor = jnp.where(is_regular, factor, jnp.eye(dim, dtype=x.dtype))
+    slope = -jax.scipy.linalg.solve_triangular(factor, einsum("ij,jk->ik", cross, factor), lower=True)
+    precision, axes = jnp.linalg.eigh((slope + slope.T) / 2)
+    residual = einsum("ji,jk,kl->il", factor, of_scores, factor) - einsum("ji,jk->ik", slope, slope)
+    variance = jnp.maximum(einsum("ji,jk,ki->i", axes, residual, axes), 0) * n / (n - dim - 1)
+    is_implied = is_regular & (precision > _CLEARLY * jnp.sqrt(variance / n))
+    inverse = jnp.where(is_implied, 1 / jnp.where(is_implied, precision, 1), 0)
+    directions = einsum("ij,jk->ik", factor, axes)
+    loc = mean[:dim] + einsum("ij,j,kj,k->i", directions, inverse, directions, mean[dim:])
+    target_covariance = einsum("ij,j,kj->ik", directions, jnp.where(is_implied, inverse, 1), directions)
+    scale = symmetric_root(target_covariance)
+    # NaN if a score was.
+    scale = scale + 0 * covariance.sum()
+    return centre + sd * loc, sd[:, None] * scale, dim - is_implied.sum()
+
+
+def symmetric_root(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+    """M with MMᵀ = Σ that is symmetric but for the units: axes stay as near to the coordinates as they can.
+
+    Axes that the draws choose, such as principal ones, turn towards whatever is most extreme in them by chance.
+    """
+    sd = jnp.sqrt(jnp.diag(covariance))
+    eigenvalues, axes = jnp.linalg.eigh(covariance / jnp.outer(sd, sd))
+    # Positive but for rounding.
+    smallest = least_independent(len(sd), sd.dtype)
+    return sd[:, None] * einsum("ij,j,kj->ik", axes, jnp.sqrt(jnp.maximum(eigenvalues, smallest)), axes)
+
+
+def least_independent(dim: int, dtype: np.dtype) -> float:
+    """The least share of a coordinate's variance that others may leave unexplained: rounding beyond doubt."""
+    return 10 * dim * float(jnp.finfo(dtype).eps)

@@ -21,9 +21,9 @@ from jaxpsd.adapters.files import Sampled, load_function, read
 # none of these.
 _SOUND, _REJECTED, _MISTAKE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
 
-# In which coordinates monomials are formed; and which are taken unless another option says so.
-_TRANSFORMS = {"none": None, "center": "center", "standardize": "standardize", "whiten": "whiten"}
-_TRANSFORM = "standardize"
+# In which coordinates polynomials are formed; and which are taken unless another option says so.
+_TRANSFORMS = {"none": None} | {rule: rule for rule in ("center", "standardize", "whiten", "target")}
+_TRANSFORM = "target"
 
 _FILES = """
 Files of draws
@@ -80,18 +80,16 @@ def _test(options: argparse.Namespace) -> int:
     key, target, sampled, common = _read_input(options)
     common |= {"method": options.method, "alpha": options.alpha}
     if options.order is None:
-        # It chooses coordinates of its own unless told.
-        chosen = {} if options.transform is None else {"transform": _TRANSFORMS[options.transform]}
-        result = jaxpsd.adaptive_test(key, target, sampled.samples, **chosen, **common)
+        result = jaxpsd.adaptive_test(key, target, sampled.samples, transform=_TRANSFORMS[options.transform], **common)
     else:
-        psd = jaxpsd.PSD(options.order, transform=_TRANSFORMS[options.transform or _TRANSFORM])
-        result = jaxpsd.gof_test(key, psd, target, sampled.samples, **common)
+        result = jaxpsd.gof_test(key, _psd(options, options.order), target, sampled.samples, **common)
     verdict = "rejected" if result.reject else "not rejected"
     lines = [f"{verdict} at {options.alpha:g}: p = {result.p_value:.3g}"]
     if result.parts is not None:
         parts = zip(result.parts.labels, result.parts.p_value, strict=True)
         lines += [f"  {label}: p = {p:.3g}" for label, p in parts]
     time = result.autocorrelation_time
+    lines += [f"  left out: {reason}" for reason in result.left_out]
     lines.append(result.method + ("" if time is None else f", autocorrelation time {time:.3g}"))
     return _show(options, result, "\n".join(lines))
 
@@ -124,7 +122,7 @@ def _rank(options: argparse.Namespace) -> int:
         target = _load_logdensity(options.logdensity)
     ranking = jaxpsd.rank(
         jax.random.key(options.seed),
-        jaxpsd.PSD(options.order or 2, transform=_TRANSFORMS[options.transform]),
+        _psd(options, options.order or 2),
         target,
         {label: sampled.samples for label, sampled in files.items()},
         method=options.method,
@@ -159,6 +157,10 @@ def _demo(options: argparse.Namespace) -> int:
     else:
         print("\nFigures:", *written, sep="\n  ")
     return _SOUND
+
+
+def _psd(options: argparse.Namespace, order: int) -> jaxpsd.PSD:
+    return jaxpsd.PSD(order, basis=options.basis, transform=_TRANSFORMS[options.transform])
 
 
 def _show(options: argparse.Namespace, result: Any, text: str | None = None) -> int:
@@ -268,15 +270,14 @@ def _build_parser() -> argparse.ArgumentParser:
         added.add_argument("--logdensity", metavar="MODULE_OR_FILE.py:FUNCTION", help="the log-density of the target")
         added.add_argument("--replicates", type=positive, default=1000, help="bootstrap replicates (%(default)s)")
     for added in (test, moments, ranked):
-        order, transform, default = "2", _TRANSFORM, _TRANSFORM
-        if added is test:
-            order = "the adaptive test, which needs none"
-            transform = f"by the target's scales, as draws and scores imply them; with --order, {_TRANSFORM}"
-            default = None
+        order = "the adaptive test, which needs none" if added is test else "2"
         added.add_argument("--order", type=positive, help=f"polynomial order of the PSD (default: {order})")
-        coordinates = f"coordinates in which monomials are formed (default: {transform})"
-        added.add_argument("--transform", choices=_TRANSFORMS, default=default, help=coordinates)
+        coordinates = "coordinates in which polynomials are formed (%(default)s: as draws and scores imply them)"
+        added.add_argument("--transform", choices=_TRANSFORMS, default=_TRANSFORM, help=coordinates)
         added.add_argument("--method", choices=("auto", *SIGNS), default="auto", help="bootstrap (%(default)s)")
+    for added in (test, ranked):
+        basis = "polynomials of the PSD (%(default)s, orthonormal; monomial: as in the paper)"
+        added.add_argument("--basis", choices=("hermite", "monomial"), default="hermite", help=basis)
     for added in (diagnose, test, ranked):
         added.add_argument("--alpha", type=float, default=0.05, help="level (%(default)s)")
     return parser

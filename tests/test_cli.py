@@ -64,17 +64,16 @@ def test_a_file_of_scores_may_be_an_archive(files, asked, arrays):
 
 def test_the_adaptive_test_chooses_coordinates_unless_told(files, asked, capsys):
     file = str(files / "right.npz")
-    for given, options in (([], {}), (["whiten"], {"transform": "whiten"}), (["none"], {"transform": None})):
+    for given, chosen in (([], "target"), (["whiten"], "whiten"), (["none"], None)):
         main(["test", file, *(["--transform", *given] if given else [])])
-        found = asked.pop()[1]
-        assert {name: found[name] for name in found if name == "transform"} == options
+        assert asked.pop()[1]["transform"] == chosen
     main(["test", file, "--order", "2"])
-    assert asked.pop()[0][1] == jaxpsd.PSD(2, transform="standardize")
-    main(["test", file, "--order", "2", "--transform", "center"])
+    assert asked.pop()[0][1] == jaxpsd.PSD(2, basis="hermite", transform="target")
+    main(["test", file, "--order", "2", "--transform", "center", "--basis", "monomial"])
     assert asked.pop()[0][1] == jaxpsd.PSD(2, transform="center")
     with pytest.raises(SystemExit):
         main(["test", "--help"])
-    assert "with --order, standardize" in " ".join(capsys.readouterr().out.split())
+    assert "(target: as draws and scores imply them)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_moments_are_listed(files, capsys):

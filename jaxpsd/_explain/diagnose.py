@@ -18,6 +18,7 @@ from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._explain.advice import Facts, advice, caveats, verdict
+from jaxpsd._explain.directions import worst_directions
 from jaxpsd._explain.moments import MomentTable, check_names, make_table
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress
 from jaxpsd._explain.report import DetectableErrors, Finding, Report
@@ -92,19 +93,21 @@ def diagnose(
     order, interactions = _features(draws, num_replicates, weighted=given.weights is not None)
     # Coordinates, and how dependent the draws are, serve the test and the table.
     standardized = fit(Rule.STANDARDIZE, given)
-    psd = PSD(order, interactions=interactions, transform="standardize", form="primal")
-    plan = replace(psd, transform=standardized)._plan(given, num_replicates)
+    coordinates = canonical(given, standardized)
+    psd = PSD(order, interactions=interactions, basis="hermite", transform="target", form="primal")
+    plan = replace(psd, transform=coordinates)._plan(given, num_replicates)
     dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
     test_key, table_key = jax.random.split(rng_key)
-    transform = canonical(given, standardized)
-    test = run_adaptive_test(test_key, given, settings, transform=transform, dependence=dependence)
-    table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence)
+    test = run_adaptive_test(test_key, given, settings, transform=coordinates, dependence=dependence)
+    table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence, coordinates)
     times = times_by_chain(given, plan)
     effective = draws.num_draws / draws.num_chains / times
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
     r_hat, total = _rank_normalized_r_hat(x), float(effective.sum())
     detectable = _detectable(total, num_monomials(draws.dim, order, interactions=interactions), alpha)
     findings = _findings(table, total)
+    if test.reject and not findings:
+        findings = worst_directions(replace(psd, transform=coordinates), given, table, total)
     burn_in = _burn_in(x, times)
     facts = Facts(draws, names, test, table, findings, times, total, r_hat, burn_in, detectable)
     return Report(

@@ -78,11 +78,12 @@ def implied_errors(psd: PSD, given: Given, standardized: Affine, effective: floa
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(standardized, interactions)
     regression = regress(moments, psd, given, effective)
-    return _errors_of(regression, given.draws.dim, psd.order, interactions, given.draws.num_chains)
+    return errors_of(regression, given.draws.dim, psd.order, interactions, given.draws.num_chains)
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def _errors_of(regression: Regression, dim: int, order: int, interactions: bool, num_chains: int) -> ImpliedErrors:
+def errors_of(regression: Regression, dim: int, order: int, interactions: bool, num_chains: int) -> ImpliedErrors:
+    """From a regression of first and second moments of so many coordinates."""
     pairs = _pairs(dim, interactions=interactions)
     sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
 

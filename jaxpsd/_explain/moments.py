@@ -45,10 +45,10 @@ from jaxpsd._stein.coordinates import Affine, Rule, Transform, fit, resolve
 @register_dataclass
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MomentTable:
-    """Mean Stein features and their evidence, one row for each monomial, the strongest evidence first.
+    """Mean Stein features and their evidence, one row for each polynomial, the strongest evidence first.
 
     mean
-        z̄_α, zero if the draws are right.
+        z̄_α, zero if the draws are right; features have a variance of about one.
     standard_error
         Its standard error, autocorrelation included.
     score
@@ -64,22 +64,22 @@ class MomentTable:
     autocorrelation_time
         Of the features, in draws; None where it was not measured.
     labels
-        The monomials, such as `beta[3]²`.
+        The polynomials by their leading term, such as `beta[3]²`.
     names
         The coordinates.
     exponents
-        The monomials' exponents, one tuple each.
+        Exponents of the leading terms, one tuple each.
     method
         The bootstrap used.
     transform_rule
-        The coordinates in which monomials were formed.
+        The coordinates in which polynomials were formed.
     """
 
-    mean: Float[Array, " monomials"]
-    standard_error: Float[Array, " monomials"]
-    score: Float[Array, " monomials"]
-    p_value: Float[Array, " monomials"]
-    adjusted_p_value: Float[Array, " monomials"]
+    mean: Float[Array, " polynomials"]
+    standard_error: Float[Array, " polynomials"]
+    score: Float[Array, " polynomials"]
+    p_value: Float[Array, " polynomials"]
+    adjusted_p_value: Float[Array, " polynomials"]
     errors: ImpliedErrors
     linearity: Float[Array, " dim"]
     autocorrelation_time: Any
@@ -108,8 +108,8 @@ class MomentTable:
 
     def __repr__(self) -> str:
         if not is_concrete(self.mean) or not isinstance(self.mean, jax.Array | np.ndarray) or self.mean.ndim != 1:
-            return f"MomentTable({len(self.labels)} monomials, {self.method})"
-        more = [f"… and {len(self.labels) - _ROWS} more monomials"] if len(self.labels) > _ROWS else []
+            return f"MomentTable({len(self.labels)} polynomials, {self.method})"
+        more = [f"… and {len(self.labels) - _ROWS} more polynomials"] if len(self.labels) > _ROWS else []
         tables = [text_table(self._columns()), *more, "", text_table(self.coordinate_table())]
         return "\n".join([*tables, "", *self._remarks()])
 
@@ -121,7 +121,7 @@ class MomentTable:
         numbers = (self.mean, self.standard_error, self.p_value, self.adjusted_p_value)
         mean, error, p, adjusted = ([number(value) for value in np.asarray(values)[:_ROWS]] for values in numbers)
         return {
-            "monomial": list(self.labels[:_ROWS]),
+            "leading term": list(self.labels[:_ROWS]),
             "mean feature": mean,
             "standard error": error,
             "score": [f"{score:.1f}" for score in np.asarray(self.score)[:_ROWS]],
@@ -148,7 +148,9 @@ class MomentTable:
 
     def _remarks(self) -> list[str]:
         time = "" if self.autocorrelation_time is None else f", autocorrelation time {self.autocorrelation_time:.3g}"
-        remarks = [f"{len(self.labels)} monomials, transform {self.transform_rule}; {self.method}{time}."]
+        remarks = [f"{len(self.labels)} Hermite polynomials, transform {self.transform_rule}; {self.method}{time}."]
+        if self.transform_rule == Rule.TARGET:
+            remarks.append("In the coordinates of the target, a name stands for the direction nearest to it.")
         found, right = self.errors.correlation, self.errors.true_correlation
         if found is not None and right is not None and len(found) > 1:
             # Those below the diagonal, and what is unknown, count as right.
@@ -177,7 +179,7 @@ def moment_table(
     *,
     order: int = 2,
     interactions: bool = True,
-    transform: Transform | str = "standardize",
+    transform: Transform | str = "target",
     names: Sequence[str] | None = None,
     method: str = "auto",
     num_replicates: int = 1000,
@@ -193,7 +195,8 @@ def moment_table(
     rng_key, target, samples, method, num_replicates, weights, flip_probability, block_length, chains
         As in `gof_test`; the sign bootstraps.
     order, interactions, transform
-        Which monomials to look at, and in which coordinates, as for `PSD`.
+        Which polynomials to look at, and in which coordinates, as for `PSD`: Hermite polynomials, in the coordinates of
+        the target unless told otherwise. Each of those is the direction that is nearest to one of the samples'.
     names
         Names of the coordinates; taken from the structure of the samples by default.
 
@@ -220,7 +223,8 @@ def moment_table(
     settings = Settings.checked(method, num_replicates, 0.05, flip_probability, block_length)
     settings.check_signs("moment_table")
     check_weights_suit(method, weights)
-    psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform, form="primal")
+    order = check_positive_integer(order, "order")
+    psd = PSD(order, interactions=interactions, basis="hermite", transform=transform, form="primal")
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)
     names = check_names(names, given.draws)
@@ -237,19 +241,18 @@ def make_table(
     names: tuple[str, ...],
     standardized: Affine | None = None,
     dependence: Dependence | None = None,
+    coordinates: Affine | None = None,
 ) -> tuple[MomentTable, GofResult]:
     """The table of moments, and the test of the PSD that consists of them, on the same replicates.
 
-    Standardised coordinates, and how dependent the draws are, are found out unless they are known.
+    Standardised coordinates, those of the PSD, and how dependent the draws are, are found out unless they are known.
     """
     draws, transform = given.draws, psd.transform
-    if standardized is None:
-        standardized = fit(Rule.STANDARDIZE, given)
-    affine = standardized if transform is Rule.STANDARDIZE else resolve(transform, given)
-    psd = replace(psd, transform=affine)
+    standardized = standardized or fit(Rule.STANDARDIZE, given)
+    psd = replace(psd, transform=coordinates or resolve(transform, given))
     plan = psd._plan(given, settings.num_replicates)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
-    columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers)
+    columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers, standardized)
     psd._check_value(columns, given, "A mean Stein feature")
     evidence, values = _evidence(columns)
     check_values(values, psd, given, "The statistic")
@@ -299,7 +302,7 @@ def _label(exponents: Int[np.ndarray, " dim"], names: Sequence[str]) -> str:
 
 
 @jax.jit
-def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[dict[str, Array], Float[Array, "1 columns"]]:
+def _evidence(columns: Float[Array, "polynomials columns"]) -> tuple[dict[str, Array], Float[Array, "1 columns"]]:
     """Fields of a table, from mean features and their replicates, a column each; and the squared norm of each."""
     error = jnp.sqrt((columns[:, 1:] ** 2).mean(axis=1))
     # A feature that is zero for every draw is no evidence.
@@ -317,12 +320,12 @@ def _evidence(columns: Float[Array, "monomials columns"]) -> tuple[dict[str, Arr
 
 
 def _mean_features(
-    data: Data, plan: FeaturePlan, signs: Signs
-) -> tuple[Float[Array, "monomials columns"], Float[Array, " dim"], Symptoms]:
+    data: Data, plan: FeaturePlan, signs: Signs, standardized: Affine
+) -> tuple[Float[Array, "polynomials columns"], Float[Array, " dim"], Symptoms]:
     """Mean features, observed and in each replicate; how linear each score is in the draws; and what was seen."""
-    data = plan.prepare(data)
-    sums, seen = accumulate_all(data, plan, signs.of_share(data.positions), Wanted(()))
-    scorer, dim = data.scorer(), data.x.shape[1]
+    sums, seen = accumulate_all(plan.prepare(data), plan, signs.of_share(data.positions), Wanted(()))
+    # The scores of the coordinates that have names, standardised for the sake of digits.
+    scorer, dim = replace(data, transform=standardized).scorer(), data.x.shape[1]
     # Scores that hardly vary about a large value keep their digits.
     offset = from_first_share(scorer(data.first_row())[1])
 

@@ -56,12 +56,13 @@ class Report:
     test
         The adaptive goodness-of-fit test.
     discrepancy
-        Test of the standardised PSD, of order 2 where there are draws enough: its `statistic` is the square of the
-        discrepancy.
+        Test of the orthonormal PSD in the coordinates of the target, of order 2 where there are draws enough: its
+        `statistic` is the square of the discrepancy.
     moments
         Evidence against each moment, and what the errors amount to.
     findings
-        The worst errors of means, standard deviations and correlations, the largest first.
+        The worst errors of means, standard deviations and correlations, the largest first; where the test rejects and
+        no coordinate stands out, of linear combinations of them.
     autocorrelation_time
         Of the Stein features, for each chain.
     effective_draws
@@ -182,7 +183,7 @@ class Report:
             "test": [
                 "adaptive test",
                 *(f"  {label}" for label in parts.labels),
-                f"PSD{psd.labels[0].removeprefix('V')}, standardised",
+                f"PSD{psd.labels[0].removeprefix('V')}, orthonormal",
             ],
             "p": [number(p) for p in (test.p_value, *parts.p_value, psd.p_value)],
             "value": [*blank, number(psd.statistic**0.5)],

@@ -1,4 +1,5 @@
 import json
+import re
 import warnings
 from types import SimpleNamespace
 
@@ -10,9 +11,11 @@ import pytest
 import scipy.stats
 
 import jaxpsd
+from jaxpsd._core.scores import check_input
 from jaxpsd._explain import advice as _advice
 from jaxpsd._explain import diagnose as _diagnose
 from jaxpsd._explain import report as _report
+from jaxpsd._explain.directions import worst_directions
 
 KEY = jax.random.key(0)
 # One shape for most tests, so that programs are compiled once.
@@ -239,3 +242,46 @@ def test_advice_goes_by_the_worst_scale(worst, word):
     errors = SimpleNamespace(explained=1.0)
     facts = SimpleNamespace(findings=findings, table=SimpleNamespace(errors=errors))
     assert word in _advice._remedy(facts)
+
+
+# --- the worst direction ----------------------------------------------------------------------------------
+
+
+def correlated(correlation=0.98):
+    covariance = np.array([[1, correlation, 0], [correlation, 1, 0], [0, 0, 1.0]])
+    x = jax.random.normal(jax.random.key(0), (2000, 3)) @ np.linalg.cholesky(covariance).T
+    precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
+    return x, lambda x: -0.5 * x @ precision @ x
+
+
+def test_a_combination_that_is_off_is_named_where_no_coordinate_is():
+    x, target = correlated()
+    # The target holds the difference tight: its standard deviation is 0.2.
+    moved = x + jnp.array([[0.03, -0.03, 0.0]])
+    report = jaxpsd.diagnose(jax.random.key(1), target, moved, names=("a", "b", "c"))
+    assert report.reject
+    finding = report.findings[0]
+    assert re.match(r"the mean of 0\.\d+·a − 0\.\d+·b is 0\.\d\d standard deviations too high", finding.text)
+    u = np.asarray(moved[:, 0] - moved[:, 1])
+    assert finding.error == pytest.approx(u.mean() / 0.2, rel=0.2)
+    assert report.verdict.endswith(f"{finding.text}.")
+
+
+def test_right_draws_have_no_direction_that_stands_out():
+    x, target = correlated()
+    given = check_input(target, x).with_scores()
+    psd = jaxpsd.PSD(2, basis="hermite", transform=jaxpsd.Affine.fit(x, "target", target=target), form="primal")
+    table = jaxpsd.moment_table(jax.random.key(1), target, x)
+    assert worst_directions(psd, given, table, 2000.0) == ()
+
+
+def test_the_scale_of_a_combination_is_named(x64):
+    x, target = correlated()
+    wide = x + 0.25 * (x[:, :1] - x[:, 1:2]) * jnp.array([[1.0, -1.0, 0.0]])
+    given = check_input(target, wide).with_scores()
+    psd = jaxpsd.PSD(2, basis="hermite", transform=jaxpsd.Affine.fit(wide, "target", target=target), form="primal")
+    table = jaxpsd.moment_table(jax.random.key(1), target, wide, names=("a", "b", "c"))
+    finding = worst_directions(psd, given, table, 2000.0)[0]
+    assert finding.quantity == "standard deviation"
+    assert re.match(r"the standard deviation of 0\.\d+·a − 0\.\d+·b is 1\.\d\d times the target's", finding.text)
+    assert finding.error == pytest.approx(0.5, abs=0.05)

@@ -23,7 +23,7 @@ def wide():
 
 def test_rows_are_mean_features_sorted_by_evidence(wide):
     table = jaxpsd.moment_table(KEY, logdensity, wide, transform=None)
-    psd = jaxpsd.PSD(2)
+    psd = jaxpsd.PSD(2, basis="hermite")
     means = np.asarray(psd.features(logdensity, wide).mean(axis=0))
     column = {tuple(map(int, alpha)): k for k, alpha in enumerate(psd.exponents(3))}
     np.testing.assert_allclose(table.mean, [means[column[alpha]] for alpha in table.exponents], rtol=1e-4, atol=1e-5)

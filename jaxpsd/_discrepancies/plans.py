@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -67,13 +67,14 @@ class Part:
         The degrees of the features; None for all features, whether they have degrees or not.
     powers
         Only powers of single coordinates, without products of different ones.
-    largest
-        The largest of the squared mean features, instead of their sum.
+    measure
+        What is made of their means: the sum of "squares"; the "largest" square; or the square of their "sum", divided
+        by their number.
     """
 
     degrees: tuple[int, ...] | None = None
     powers: bool = False
-    largest: bool = False
+    measure: Literal["squares", "largest", "sum"] = "squares"
 
     @property
     def is_all(self) -> bool:
@@ -192,7 +193,9 @@ class FeaturePlan(Plan):
     def statistic(self, z: Float[Array, "features columns"], part: Part, dim: int) -> Float[Array, " columns"]:
         """What a part amounts to, from the mean features of each column."""
         some = z if part.is_all else z[self.places(part, dim)]
-        return jnp.max(some**2, axis=0) if part.largest else self.squared_norm(some)
+        if part.measure == "squares":
+            return self.squared_norm(some)
+        return jnp.max(some**2, axis=0) if part.measure == "largest" else some.sum(axis=0) ** 2 / len(some)
 
     @property
     def is_quadratic(self) -> bool:

@@ -151,7 +151,7 @@ class KernelPlan(_Polynomials, PairPlan):
         return replace(self, order=max(degrees), multiplier=self.multiplier[: max(degrees)] * belongs)
 
     def needs_features(self, part: Part, num_draws: int, dim: int, num_replicates: int) -> bool:
-        if part.powers or part.largest:
+        if part.powers or part.measure != "squares":
             return True
         order = max(part.degrees or (self.order,))
         if order == self.order:

@@ -1,8 +1,8 @@
-"""One test of several discrepancies: the smallest of their p-values, calibrated for having been chosen.
+"""One test of several discrepancies: a mean of their p-values that the smallest rules, calibrated on replicates.
 
 All discrepancies are computed on common replicates. Each replicate goes through the same as the draws: its p-values
-among all columns, and the smallest of them. So the smallest p-value of the draws is compared with smallest p-values,
-whatever the dependence between the discrepancies.
+among all columns, and their harmonic mean. So that of the draws is compared with what it is by chance, whatever the
+dependence between the discrepancies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,15 +64,14 @@ def aggregate_test(
     Returns
     -------
     GofResult
-        `statistic` is −log₁₀ of the smallest of several p-values, `p_value` is calibrated for having chosen it, and
-        `parts` has each of the discrepancies with its own.
+        `statistic` is −log₁₀ of the harmonic mean of several p-values, which the smallest rules; `p_value` is
+        calibrated for that; and `parts` has each of the discrepancies with its own.
 
     Notes
     -----
     With kernel Stein discrepancies of several bandwidths this is the aggregated test of Schrab, Guedj and Gretton
-    (2022, KSDAgg) with equal weights, but the level is corrected by ranks on common replicates instead of by bisection.
-
-    The smallest p-value that can be is about the number of discrepancies over `num_replicates`: take enough of them.
+    (2022, KSDAgg) with equal weights, but for the combination: there it is the smallest p-value, with a level found by
+    bisection.
 
     Examples
     --------
@@ -125,8 +124,8 @@ def aggregate(
     doubts = _joined(doubts for _, _, doubts in found)
     labels, shares = (_joined(getattr(each, name) for each in contributions) for name in ("labels", "shares"))
     parts = result_of(values, scheme, settings, labels)
-    smallest = pvalues.smallest(values, jnp.asarray(shares, values.dtype))[None]
-    return result_of(smallest, scheme, settings, ("−log₁₀ of the smallest p",), parts).doubted(doubts)
+    combined = pvalues.combine(values, jnp.asarray(shares, values.dtype))[None]
+    return result_of(combined, scheme, settings, ("−log₁₀ of the mean p",), parts).doubted(doubts)
 
 
 def largest_dependence(discrepancies: Iterable[Discrepancy], given: Given, settings: Settings) -> Dependence | None:

@@ -144,9 +144,10 @@ def _block_sums(plan: FeaturePlan, wanted: Wanted, x: Block, s: Block, weights: 
 
 def _squared_lengths(plan: FeaturePlan, tau: Float[Array, "features draws"], part: Part, dim: int) -> Array:
     """‖τ(x)‖² of each draw, over the features of a part; a maximum has no diagonal to be rid of."""
-    if part.largest:
+    if part.measure == "largest":
         return jnp.zeros_like(tau[0])
-    return ((tau if part.is_all else tau[plan.places(part, dim)]) ** 2).sum(axis=0)
+    some = tau if part.is_all else tau[plan.places(part, dim)]
+    return (some**2).sum(axis=0) if part.measure == "squares" else some.sum(axis=0) ** 2 / len(some)
 
 
 def statistics(plan: FeaturePlan, wanted: Wanted, sums: Sums, num_draws: Array | int | None, dim: int) -> Values:

@@ -46,22 +46,34 @@ def step_down(p: Values) -> Float[Array, " statistics"]:
     return jnp.zeros_like(adjusted).at[order].set(adjusted)
 
 
-# How much the p-values beside the smallest count: enough to tell columns apart whose smallest are equal.
-_TIE_BREAK = 1e-3
+# Beyond the second of these quantiles a tail is taken to fall as it does from the first to the second.
+_BODY, _TAIL = 0.8, 0.95
+
+
+def _log_p_values(values: Values) -> Values:
+    """Logarithms of p-values that go on below the smallest rank.
+
+    Ranks end at one over the number of columns, and columns beyond all others would be told apart by nothing. A norm of
+    many means has a tail that falls about exponentially: beyond the largest twentieth it is extrapolated.
+    """
+    columns = values.shape[1]
+    ascending = jnp.sort(values, axis=1)
+    body, tail = (ascending[:, int(share * columns), None] for share in (_BODY, _TAIL))
+    rate = jnp.log((1 - _BODY) / (1 - _TAIL)) / jnp.where(tail > body, tail - body, jnp.inf)
+    return jnp.where(values > tail, jnp.log1p(-_TAIL) - (values - tail) * rate, jnp.log(p_values(values)))
 
 
 @jax.jit
-def smallest(values: Values, shares: Float[Array, " statistics"]) -> Float[Array, " columns"]:
-    """−log₁₀ of each column's smallest p-value in units of its share of the level.
+def combine(values: Values, shares: Float[Array, " statistics"]) -> Float[Array, " columns"]:
+    """−log₁₀ of the weighted harmonic mean of each column's p-values, 1 / Σ_k w_k / p_k.
 
-    One statistic that is large when any of them is. Each column is ranked among all of them, the observed one too, so
-    that what is made of the ranks has the same distribution for all. The smallest ranks are often tied; the mean of the
-    logarithms of all p-values breaks ties.
+    One statistic that is large when any of them is, and larger when several are: the smallest p-value rules it (Wilson,
+    2019). All columns go through the same, the observed one too, so that its rank among them is a p-value whatever the
+    dependence of the statistics.
     """
-    logs = -jnp.log10(p_values(values))
-    combined = (logs + jnp.log10(shares)[:, None]).max(axis=0) + _TIE_BREAK * logs.mean(axis=0)
+    logs = jax.nn.logsumexp(jnp.log(shares / shares.sum())[:, None] - _log_p_values(values), axis=0)
     # Ranks would hide that a statistic is not a number.
-    return jnp.where(is_defined(values).all(), combined, jnp.nan)
+    return jnp.where(is_defined(values).all(), logs / jnp.log(10.0), jnp.nan)
 
 
 def threshold(values: Values, rejected: int) -> Float[Array, " statistics"]:

@@ -36,6 +36,7 @@ def test_right_draws_pass(good):
         ("skewness", lambda x: (x**2 + 4 * x - 1) / 18**0.5),
         ("tails", lambda x: jnp.sign(x) * jnp.abs(x) ** 1.5 / 1.2),
         ("largest of degrees 1 and 2", lambda x: x.at[:, 2].add(0.25)),
+        ("overall scale", lambda x: 1.05 * x),
     ],
 )
 def test_each_part_finds_what_it_is_for(good, part, wrong):
@@ -86,7 +87,7 @@ def test_where_products_are_too_many_they_are_summed_over_pairs(good, monkeypatc
     place = expected.parts.labels.index("scales and correlations")
     np.testing.assert_allclose(result.parts.statistic[-1], expected.parts.statistic[place], rtol=1e-3)
     np.testing.assert_allclose(result.parts.replicates[:, -1], expected.parts.replicates[:, place], rtol=1e-2)
-    assert "without products" in result.parts.labels[-2]
+    assert "without products" in result.parts.labels[-3]
 
 
 def test_what_fits_in_no_way_is_left_out_and_named(good, monkeypatch):
@@ -112,7 +113,7 @@ def test_lower_orders_and_no_interactions(good):
     assert adaptive(logdensity, good, order=1).parts.labels == ("means", "largest of degree 1")
     result = adaptive(logdensity, good, order=3, interactions=False)
     assert not result.reject
-    assert result.parts.labels == ("means", "scales", "skewness", "largest of degrees 1 and 2")
+    assert result.parts.labels == ("means", "scales", "skewness", "largest of degrees 1 and 2", "overall scale")
 
 
 def test_one_coordinate_has_nothing_twice(good):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
+from jaxpsd._gof.pvalues import combine
 
 KEY = jax.random.key(0)
 SEVERAL = [jaxpsd.PSD(1), jaxpsd.PSD(2, basis="hermite"), jaxpsd.KSD(jaxpsd.Gaussian(2.0)), jaxpsd.KSD()]
@@ -20,17 +21,29 @@ def good():
     return jax.random.normal(jax.random.key(1), (300, 3))
 
 
-def test_the_p_value_is_that_of_the_smallest_among_replicates(good):
+def test_the_p_value_is_that_of_the_harmonic_mean_among_replicates(good):
     result = jaxpsd.aggregate_test(KEY, SEVERAL, logdensity, good.at[:, 0].add(0.05), num_replicates=199)
     values = np.concatenate([np.asarray(result.parts.statistic)[None], np.asarray(result.parts.replicates)])
     p = (values[None] >= values[:, None]).mean(axis=1)
     np.testing.assert_allclose(result.parts.p_value, p[0], rtol=1e-5)
-    logs = -np.log10(p)
-    # Ties of the smallest are broken by the others.
-    combined = logs.max(axis=1) + 1e-3 * logs.mean(axis=1)
+    # Beyond the 95% quantile the tail goes on as it falls from the 80% quantile on.
+    body, tail = (np.sort(values, axis=0)[int(share * 200)] for share in (0.8, 0.95))
+    extrapolated = 0.05 * 4 ** -((values - tail) / (tail - body))
+    p = np.where(values > tail, extrapolated, p)
+    combined = np.log10((1 / p).mean(axis=1))
     assert float(result.p_value) == pytest.approx((combined >= combined[0] - 1e-5).mean(), abs=1e-6)
-    assert float(result.statistic) == pytest.approx(combined[0], rel=1e-4)
-    assert result.labels == ("−log₁₀ of the smallest p",)
+    assert float(result.statistic) == pytest.approx(combined[0], rel=1e-3)
+    assert result.labels == ("−log₁₀ of the mean p",)
+
+
+def test_no_p_value_is_smaller_than_one_over_all_columns(good):
+    result = jaxpsd.aggregate_test(KEY, SEVERAL, logdensity, 3 * good, num_replicates=199)
+    assert float(result.p_value) == pytest.approx(1 / 200)
+
+
+def test_statistics_without_spread_do_no_harm():
+    constant = np.full((2, 40), 3.0)
+    assert np.isfinite(combine(jnp.asarray(constant), jnp.ones(2))).all()
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ PARTS = {
     "a degree": Part((2,)),
     "several degrees": Part((1, 3)),
     "powers": Part((2,), powers=True),
-    "the largest": Part((1, 2), largest=True),
+    "the largest": Part((1, 2), measure="largest"),
+    "a sum": Part((2,), powers=True, measure="sum"),
 }
 
 
@@ -109,8 +110,10 @@ def test_parts_are_made_of_the_features_that_they_name(draws, form, basis):
     for row, part in zip(found, PARTS.values(), strict=True):
         belongs = np.isin(exponents.sum(axis=1), part.degrees)
         belongs &= (not part.powers) | ((exponents > 0).sum(axis=1) == 1)
-        squares = z[belongs] ** 2
-        np.testing.assert_allclose(row, squares.max(axis=0) if part.largest else squares.sum(axis=0), rtol=1e-8)
+        some = z[belongs]
+        expected = {"squares": (some**2).sum(axis=0), "largest": (some**2).max(axis=0)}
+        expected["sum"] = some.sum(axis=0) ** 2 / len(some)
+        np.testing.assert_allclose(row, expected[part.measure], rtol=1e-8, atol=1e-15)
 
 
 def test_parts_without_the_diagonal(draws):
@@ -119,11 +122,13 @@ def test_parts_without_the_diagonal(draws):
     psd = jaxpsd.PSD(3, basis="hermite", interactions=2)
     tau, v = np.asarray(psd.features(s, x)), multipliers(source, n)
     some = tau[:, psd.exponents(3).sum(axis=1) == 3]
-    z, diagonal = some.T @ v / n, (some**2).sum(axis=1) @ v**2 / n**2
-    expected = (z**2).sum(axis=0) - diagonal
-    expected[0] *= n / (n - 1)
-    found = values(psd, x, s, source, wanted=Wanted((Part((3,)),), unbiased=True))[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    for measure in ("squares", "sum"):
+        each = some if measure == "squares" else some.sum(axis=1, keepdims=True) / some.shape[1] ** 0.5
+        z, diagonal = each.T @ v / n, (each**2).sum(axis=1) @ v**2 / n**2
+        expected = (z**2).sum(axis=0) - diagonal
+        expected[0] *= n / (n - 1)
+        found = values(psd, x, s, source, wanted=Wanted((Part((3,), measure=measure),), unbiased=True))[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-14)
 
 
 @pytest.mark.parametrize(

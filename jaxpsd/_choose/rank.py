@@ -23,6 +23,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
+from jaxpsd._choose.worth import Worth, has_moved, remarks_on, worth_of
 from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import check_fits, check_key, check_samples
 from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
@@ -37,9 +38,9 @@ from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.gof_test import check_values, doubts_of
 from jaxpsd._gof.multipliers import Signs
-from jaxpsd._gof.scheme import Scheme, choose_bootstrap, effective_draws
+from jaxpsd._gof.scheme import Scheme, choose_bootstrap
 from jaxpsd._gof.settings import INDEPENDENT, Settings, check_discrepancy, check_several
-from jaxpsd._gof.symptoms import ENOUGH_EFFECTIVE, Symptoms, find_doubts
+from jaxpsd._gof.symptoms import Symptoms, find_doubts
 from jaxpsd._stein.coordinates import common_transform
 
 Samples = Mapping[Any, PyTree]
@@ -142,7 +143,7 @@ def rank(
         keys = [chain_key] * len(candidates) if paired else jax.random.split(chain_key, len(candidates))
         outcomes = {
             each.label: _median_of_chains(
-                key, outcomes[each.label], _chain_values(each.given, plan), moved=_has_moved(each.given.draws)
+                key, outcomes[each.label], _chain_values(each.given, plan), moved=has_moved(each.given.draws)
             )
             for key, each in zip(keys, candidates, strict=True)
         }
@@ -218,40 +219,14 @@ def _common_plan(discrepancy: Discrepancy, sets: Sequence[Draws], num_replicates
     return discrepancy, discrepancy._plan(pooled, None, num_replicates)
 
 
-class _Worth(NamedTuple):
-    """What a set is worth.
-
-    effective
-        How many independent draws.
-    moved
-        Whether any draw differs from another.
-    enough
-        Whether both are enough for replicates to tell what other runs would be.
-    """
-
-    effective: float
-    moved: bool
-    enough: bool
-
-
-def _has_moved(draws: Draws) -> bool:
-    return any(bool((leaf != leaf[:1]).any()) for leaf in jax.tree.leaves(draws.positions))
-
-
-def _worth_of(draws: Draws, scheme: Scheme, alpha: float) -> _Worth:
-    moved = _has_moved(draws)
-    effective = effective_draws(scheme, draws) if moved else 1.0
-    return _Worth(effective, moved, effective >= ENOUGH_EFFECTIVE and scheme.floor <= alpha)
-
-
 def _choose_bootstraps(
     rng_key: PRNGKeyArray, settings: Settings, candidates: Sequence[_Candidate], plan: Plan, *, paired: bool
-) -> tuple[list[Scheme], list[_Worth]]:
+) -> tuple[list[Scheme], list[Worth]]:
     """The bootstrap of each set, with its own signs or those of the most dependent one; and what the set is worth."""
     keys = jax.random.split(rng_key, len(candidates))
     schemes = [choose_bootstrap(key, settings, each.given, plan) for key, each in zip(keys, candidates, strict=True)]
     worths = [
-        _worth_of(each.given.draws, scheme, settings.alpha) for each, scheme in zip(candidates, schemes, strict=True)
+        worth_of(each.given.draws, scheme, settings.alpha) for each, scheme in zip(candidates, schemes, strict=True)
     ]
     if paired:
         # Signs that suit a set of few effective draws would make few of all others.
@@ -285,7 +260,7 @@ class _Sets(NamedTuple):
 
 
 def _replicate_all(
-    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], worths: Sequence[_Worth], plan: Plan, reruns: bool
+    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], worths: Sequence[Worth], plan: Plan, reruns: bool
 ) -> list[_Replicates]:
     """Replicates of all sets, those of equal shape in one program."""
     found: dict[int, _Replicates] = {}
@@ -357,7 +332,7 @@ def _filled(values: Float[Array, " columns"], usable: Bool[Array, " columns"]) -
 def _outcome(
     given: Given,
     scheme: Scheme,
-    worth: _Worth,
+    worth: Worth,
     plan: Plan,
     discrepancy: Discrepancy,
     settings: Settings,
@@ -386,22 +361,7 @@ def _outcome(
         # Rounding aside, draws that are all the same have replicates that are.
         replicates=replicates if worth.moved else np.full_like(replicates, v),
         comparable=worth.enough,
-        remarks=(*_remarks_on(worth, of_reruns is None, settings.alpha), *(doubt.message for doubt in doubts)),
-    )
-
-
-def _remarks_on(worth: _Worth, per_chain: bool, alpha: float) -> tuple[str, ...]:
-    """Why a set cannot be compared, where that is so."""
-    if not worth.moved:
-        return (
-            "All draws are the same, so that nothing is known of other runs: unless it is worse, the set cannot be "
-            "compared.",
-        )
-    if worth.enough or per_chain:
-        return ()
-    return (
-        f"Worth about {max(worth.effective, 1):.0f} independent draws, too few to compare at level {alpha:g} unless "
-        "clearly worse, and for the p-value to be right. Draw longer chains, or more of them.",
+        remarks=(*remarks_on(worth, of_reruns is None, settings.alpha), *(doubt.message for doubt in doubts)),
     )
 
 

@@ -145,7 +145,7 @@ class Signs:
         return _moved(unpacked(words, length, dtype), self.shift), last
 
     def about(self, part: Scalar, num_draws: int) -> tuple["Signs", Row]:
-        """Multipliers σ · part + v − v̄, whose mean over draws is σ · part and whose variance σ², in every replicate; and σ².
+        """Multipliers σ · part + v − v̄, with mean σ · part over draws and variance σ² in every replicate; and σ².
 
         Divided by σ they would all have the same mean and variance; where all signs agree, σ² is zero, and they cannot
         be. The column of ones stays, as if its variance were 1.

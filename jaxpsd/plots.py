@@ -189,7 +189,8 @@ def step_sizes(rankings: Ranking | Mapping[str, Ranking], *, ax: Axes | None = N
         values, intervals = ranking.discrepancy / unit, ranking.interval / unit
         ax.plot(sizes[order], values[order], color=colour, marker=marker, markersize=5, label=name)
         ax.fill_between(sizes[order], *intervals[order].T, color=colour, alpha=0.15)
-        ax.plot(sizes[0], values[0], marker="*", markersize=18, color=colour, markeredgecolor="black")
+        best = ranking.labels.index(ranking.best)
+        ax.plot(sizes[best], values[best], marker="*", markersize=18, color=colour, markeredgecolor="black")
     ax.set(xscale="log", yscale="log", xlabel="step size", ylabel="discrepancy")
     if several:
         ax.set_ylabel("discrepancy / its maximum")

@@ -2,9 +2,13 @@
 
 Sample sets are scored by one discrepancy in one set of coordinates, so that none is judged by its own standards. V, the
 squared discrepancy, measures the bias of a sampler and the noise of the draws together, as a user meets them. How much
-it would change if the sampler were run again comes from replicates V* = ‖a τ̄ + Σ_i w_i (v_i − v̄)(τ_i − τ̄)‖², where v
-are the signs of the goodness-of-fit test and a² = max(0, 1 − E‖Σ w v τ‖² / V) is the part of V that is not noise.
-Intervals and comparisons are of log V.
+it would change if the sampler were run again comes from replicates V* = ‖a τ̄ + Σ_i w_i (v_i − v̄)(τ_i − τ̄) / σ‖²,
+where v are the signs of the goodness-of-fit test, σ² = 1 − v̄² is their variance over draws, and
+a² = max(0, 1 − E‖Σ w v τ‖² / V) is the part of V that is not noise. Intervals and comparisons are of log V.
+
+Signs that keep their value for long may all agree. Such a replicate has no noise, and is zero where a is: it says
+nothing of other runs, and another takes its place. Sets worth too few draws are compared apart from all others, and
+with a = 0: their bias cannot be told from noise, and V varies most where it is all noise.
 """
 
 from collections import defaultdict
@@ -16,9 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_static
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
+from jaxpsd._choose.worth import Worth, has_moved, remarks_on, worth_of
 from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import check_fits, check_key, check_samples
 from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
@@ -34,8 +39,8 @@ from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.gof_test import check_values, doubts_of
 from jaxpsd._gof.multipliers import Signs
 from jaxpsd._gof.scheme import Scheme, choose_bootstrap
-from jaxpsd._gof.settings import Settings, check_discrepancy, check_several
-from jaxpsd._gof.symptoms import Symptoms
+from jaxpsd._gof.settings import INDEPENDENT, Settings, check_discrepancy, check_several
+from jaxpsd._gof.symptoms import Symptoms, find_doubts
 from jaxpsd._stein.coordinates import common_transform
 
 Samples = Mapping[Any, PyTree]
@@ -85,7 +90,9 @@ def rank(
     -------
     Ranking
         The sets from the best to the worst, with intervals, p-values, and which differences are more than chance. A set
-        that is not finite comes last, with the reason.
+        that is not finite comes last, with the reason. Of a set worth fewer than twenty independent draws, or whose
+        draws are all the same, no more is said than that it is worse than the best, where it clearly is; it changes
+        nothing in how others compare.
 
     Examples
     --------
@@ -125,17 +132,19 @@ def rank(
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
     discrepancy, plan = _common_plan(discrepancy, [each.given for each in sound], num_replicates)
     sign_key, chain_key = jax.random.split(rng_key)
-    schemes = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
-    found = _replicate_all(sound, schemes, plan, not per_chain)
+    schemes, worths = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
+    found = _replicate_all(sound, schemes, worths, plan, not per_chain)
     nothing = Outcome.nothing(num_replicates)
     outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
-        each.label: _outcome(each.given, scheme, plan, discrepancy, settings, values)
-        for each, scheme, values in zip(sound, schemes, found, strict=True)
+        each.label: _outcome(each.given, scheme, worth, plan, discrepancy, settings, values)
+        for each, scheme, worth, values in zip(sound, schemes, worths, found, strict=True)
     }
     if per_chain:
         keys = [chain_key] * len(candidates) if paired else jax.random.split(chain_key, len(candidates))
         outcomes = {
-            each.label: _median_of_chains(key, outcomes[each.label], _chain_values(each.given, plan))
+            each.label: _median_of_chains(
+                key, outcomes[each.label], _chain_values(each.given, plan), moved=has_moved(each.given.draws)
+            )
             for key, each in zip(keys, candidates, strict=True)
         }
     return ranking_of(outcomes, {each.label: each.given.draws.num_draws for each in candidates}, settings.alpha)
@@ -212,14 +221,23 @@ def _common_plan(discrepancy: Discrepancy, sets: Sequence[Given], num_replicates
 
 def _choose_bootstraps(
     rng_key: PRNGKeyArray, settings: Settings, candidates: Sequence[_Candidate], plan: Plan, *, paired: bool
-) -> list[Scheme]:
-    """The bootstrap of each set: with its own signs, or those of the most dependent one for all."""
-    keys = [rng_key] * len(candidates) if paired else jax.random.split(rng_key, len(candidates))
+) -> tuple[list[Scheme], list[Worth]]:
+    """The bootstrap of each set, with its own signs or those of the most dependent one; and what the set is worth."""
+    keys = jax.random.split(rng_key, len(candidates))
     schemes = [choose_bootstrap(key, settings, each.given, plan) for key, each in zip(keys, candidates, strict=True)]
+    worths = [
+        worth_of(each.given.draws, scheme, settings.alpha) for each, scheme in zip(candidates, schemes, strict=True)
+    ]
     if paired:
-        slowest = max(schemes, key=lambda scheme: scheme.autocorrelation_time or 0)
-        schemes = [slowest._replace(autocorrelation_time=scheme.autocorrelation_time) for scheme in schemes]
-    return schemes
+        # Signs that suit a set of few effective draws would make few of all others.
+        enough = [worth.enough or not any(other.enough for other in worths) for worth in worths]
+        sharing = [scheme for scheme, shares in zip(schemes, enough, strict=True) if shares]
+        slowest = max(sharing, key=lambda scheme: scheme.autocorrelation_time or 0)
+        schemes = [
+            slowest._replace(autocorrelation_time=scheme.autocorrelation_time) if shares else scheme
+            for scheme, shares in zip(schemes, enough, strict=True)
+        ]
+    return schemes, worths
 
 
 # --- replicates -------------------------------------------------------------------------------------------
@@ -242,7 +260,7 @@ class _Sets(NamedTuple):
 
 
 def _replicate_all(
-    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], plan: Plan, reruns: bool
+    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], worths: Sequence[Worth], plan: Plan, reruns: bool
 ) -> list[_Replicates]:
     """Replicates of all sets, those of equal shape in one program."""
     found: dict[int, _Replicates] = {}
@@ -254,8 +272,10 @@ def _replicate_all(
         draws = Draws(_join(jnp.concatenate, (each.draws.positions for each in given)))
         scores = _join(jnp.concatenate, (each.target for each in given))
         signs = _join(jnp.stack, (schemes[k].multipliers for k in members))
+        # Of draws that are all the same only the bias is left.
+        all_noise = np.array([worths[k].moved and not worths[k].enough for k in members])
         sets = _Sets(len(members), reruns)
-        together = run(_replicates_of_sets, Given(draws, scores), plan, signs, sets, result="gathered")
+        together = run(_replicates_of_sets, Given(draws, scores), plan, signs, all_noise, sets, result="gathered")
         for place, k in enumerate(members):
             found[k] = jax.tree.map(lambda leaf, place=place: leaf[place], together)
     return [found[k] for k in range(len(candidates))]
@@ -270,8 +290,10 @@ def _map_sets(fn: Callable[..., Any], data: Data, count: int, *others: PyTree) -
     return jax.lax.map(lambda each: fn(*each), (split, *others), batch_size=together)
 
 
-def _replicates_of_sets(data: Data, plan: Plan, signs: Signs, sets: _Sets) -> _Replicates:
-    return _map_sets(lambda *each: _replicates(plan, sets.reruns, *each), data, sets.num_sets, signs)
+def _replicates_of_sets(
+    data: Data, plan: Plan, signs: Signs, all_noise: Bool[Array, " sets"], sets: _Sets
+) -> _Replicates:
+    return _map_sets(lambda *each: _replicates(plan, sets.reruns, *each), data, sets.num_sets, signs, all_noise)
 
 
 def _chain_values(given: Given, plan: Plan) -> Float[np.ndarray, " chains"]:
@@ -284,21 +306,37 @@ def _values_of_sets(data: Data, plan: Plan, sets: _Sets) -> Float[Array, " sets"
     return _map_sets(lambda each: plan.pair_sums(plan.prepare(each), diagonal=False).total, data, sets.num_sets)
 
 
-def _replicates(plan: Plan, reruns: bool, data: Data, signs: Signs) -> _Replicates:
+def _replicates(plan: Plan, reruns: bool, data: Data, signs: Signs, all_noise: Bool[Array, ""]) -> _Replicates:
     (under_null,), seen = bootstrap(data, plan, signs, Wanted())
     if not reruns:
         return _Replicates(under_null, None, seen)
     v, noise = under_null[0], under_null[1:].mean()
-    part = jnp.sqrt(jnp.maximum(1 - noise / jnp.where(v > 0, v, 1), 0))
-    (of_reruns,), _ = bootstrap(data, plan, signs.about(part, data.num_draws), Wanted())
-    return _Replicates(under_null, of_reruns, seen)
+    part = jnp.where(all_noise, 0, jnp.sqrt(jnp.maximum(1 - noise / jnp.where(v > 0, v, 1), 0)))
+    multipliers, variance = signs.about(part, data.num_draws)
+    (of_reruns,), _ = bootstrap(data, plan, multipliers, Wanted())
+    differ = variance > 0
+    return _Replicates(under_null, _filled(of_reruns / jnp.where(differ, variance, 1), differ), seen)
+
+
+def _filled(values: Float[Array, " columns"], usable: Bool[Array, " columns"]) -> Float[Array, " columns"]:
+    """With the last usable value before it in the place of each that is not; the first is that of the draws."""
+    places = jnp.where(usable, jnp.arange(len(values)), 0)
+    # Before the first usable one, the last of all: in a circle.
+    last = jax.lax.cummax(places)
+    return values[jnp.where(last > 0, last, last[-1])].at[0].set(values[0])
 
 
 # --- results ----------------------------------------------------------------------------------------------
 
 
 def _outcome(
-    given: Given, scheme: Scheme, plan: Plan, discrepancy: Discrepancy, settings: Settings, found: _Replicates
+    given: Given,
+    scheme: Scheme,
+    worth: Worth,
+    plan: Plan,
+    discrepancy: Discrepancy,
+    settings: Settings,
+    found: _Replicates,
 ) -> Outcome:
     """From replicates to numbers; what would be a warning or an error in a test is a remark here."""
     under_null, of_reruns, seen = found
@@ -308,21 +346,40 @@ def _outcome(
         check_values(values, discrepancy, given, "The discrepancy")
     except (ValueError, FloatingPointError) as error:
         return nothing._replace(remarks=(str(error),))
+    v = float(under_null[0])
+    replicates = nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64)
+    if worth.enough or (of_reruns is None and worth.moved):
+        doubts = doubts_of(seen, scheme, given, plan, settings)
+    else:
+        # What is said of its worth says it of the p-value too.
+        independent = scheme.method in INDEPENDENT
+        doubts = find_doubts(seen, given.draws, plan, scheme.method, independent=independent)
     return Outcome(
-        v=float(under_null[0]),
+        v=v,
         p_value=float(pvalues.p_values(under_null[None])[0, 0]),
         autocorrelation_time=np.nan if time is None else time,
-        replicates=nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64),
-        remarks=tuple(doubt.message for doubt in doubts_of(seen, scheme, given, plan, settings)),
+        # Rounding aside, draws that are all the same have replicates that are.
+        replicates=replicates if worth.moved else np.full_like(replicates, v),
+        comparable=worth.enough,
+        remarks=(*remarks_on(worth, of_reruns is None, settings.alpha), *(doubt.message for doubt in doubts)),
     )
 
 
-def _median_of_chains(rng_key: PRNGKeyArray, outcome: Outcome, v: Float[np.ndarray, " chains"]) -> Outcome:
-    """The median chain instead of all of them; replicates from chains drawn again, with replacement."""
+def _median_of_chains(
+    rng_key: PRNGKeyArray, outcome: Outcome, v: Float[np.ndarray, " chains"], *, moved: bool
+) -> Outcome:
+    """The median chain instead of all of them; replicates from chains drawn again, with replacement.
+
+    However few draws a chain is worth, several of them tell how much chains differ; unless none has moved at all.
+    """
     # A chain that went astray is worse than any other.
     v = np.where(np.isfinite(v), v, np.inf)
     if not np.isfinite(np.median(v)):
-        return outcome._replace(v=np.nan)
+        return outcome._replace(v=np.nan, comparable=False)
     again = jax.random.choice(rng_key, len(v), (len(outcome.replicates), len(v)))
     replicates = np.median(v[np.asarray(again)], axis=1)
-    return outcome._replace(v=float(np.median(v)), replicates=np.minimum(replicates, v[np.isfinite(v)].max()))
+    return outcome._replace(
+        v=float(np.median(v)),
+        replicates=np.minimum(replicates, v[np.isfinite(v)].max()),
+        comparable=moved,
+    )

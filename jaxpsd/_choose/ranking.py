@@ -36,7 +36,8 @@ class Ranking:
     discrepancy
         √V of each set.
     interval
-        (labels, 2), where the discrepancy of another run would be expected to lie, with probability 1 − alpha.
+        (labels, 2), where the root mean square of the discrepancies of many runs lies, with probability 1 − alpha. NaN
+        where replicates do not differ, as those of draws that are all the same, and nothing is known of other runs.
     p_value
         Of the goodness-of-fit test: how often draws of the target would have so large a discrepancy.
     autocorrelation_time
@@ -44,9 +45,13 @@ class Ranking:
     num_draws
         How many draws each set has.
     adjusted_p_value
-        (labels, labels), of the difference between any two sets, adjusted for the number of pairs.
+        (labels, labels), of the difference between any two sets, adjusted for the number of pairs: of all sets, or,
+        where both can be compared, of those that can.
     replicates
         (labels, num_replicates), V as it might be in other runs.
+    comparable
+        Whether each set is worth enough draws to be compared with others. Of one that is not, no more can be said than
+        that it is worse.
     remarks
         For each set what makes its results doubtful, or why it has none.
     alpha
@@ -61,19 +66,46 @@ class Ranking:
     num_draws: np.ndarray
     adjusted_p_value: np.ndarray
     replicates: np.ndarray
+    comparable: np.ndarray
     remarks: tuple[tuple[str, ...], ...]
     alpha: float
 
     @property
     def best(self) -> Any:
-        """The label with the smallest discrepancy."""
-        return self.labels[0]
+        """The label with the smallest discrepancy, of the sets that can be compared; of all if none can."""
+        return self.labels[self._first]
 
     @property
     def as_good(self) -> tuple[Any, ...]:
-        """The labels whose difference to the best may be due to chance; the best is one of them."""
-        rest = zip(self.labels[1:], self.adjusted_p_value[0, 1:], strict=True)
-        return (self.best, *(label for label, p in rest if p > self.alpha))
+        """The labels whose difference to the best may be due to chance; the best is one of them, and comes first."""
+        return (self.best, *(label for label in self._labels_that_are(True) if label != self.best))
+
+    @property
+    def undecided(self) -> tuple[Any, ...]:
+        """The labels of sets that may be as good as the best, or better, or worse: they are worth too few draws."""
+        return self._labels_that_are(None)
+
+    @property
+    def _first(self) -> int:
+        """Where the best is; argmax finds the first that is true, or the first of all."""
+        return int(np.argmax(self.comparable))
+
+    def _labels_that_are(self, as_good: bool | None) -> tuple[Any, ...]:
+        return tuple(label for label, each in zip(self.labels, self._verdicts(), strict=True) if each is as_good)
+
+    def _verdicts(self) -> list[bool | None]:
+        """Whether each set is as good as the best; None where that cannot be told."""
+        first, told = self._first, self.adjusted_p_value[self._first] <= self.alpha
+        larger = self.discrepancy > self.discrepancy[first]
+
+        def verdict(k: int) -> bool | None:
+            if k == first:
+                return True
+            if np.isnan(self.discrepancy[k]) or (told[k] and larger[k]):
+                return False
+            return True if self.comparable[[k, first]].all() else None
+
+        return [verdict(k) for k in range(len(self.labels))]
 
     def compare(self, first: Any, second: Any) -> Comparison:
         """Compare two of the sample sets, by themselves: the p-value is not adjusted for other pairs."""
@@ -93,17 +125,17 @@ class Ranking:
         return Comparison(float(np.exp(ratio)), ends, float((1 + extreme) / (1 + len(between))))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the replicates as plain numbers, for JSON."""
+        """Everything but the replicates as plain numbers, for JSON; None for what is not known."""
         fields = ("discrepancy", "interval", "p_value", "autocorrelation_time", "num_draws")
         rows = [
             {
                 "label": label if isinstance(label, str | int | float | bool) else str(label),
                 **{field: plain(getattr(self, field)[k]) for field in fields},
-                "as_good_as_best": label in self.as_good,
+                "as_good_as_best": verdict,
                 "adjusted_p_values": plain(self.adjusted_p_value[k]),
                 "remarks": list(self.remarks[k]),
             }
-            for k, label in enumerate(self.labels)
+            for k, (label, verdict) in enumerate(zip(self.labels, self._verdicts(), strict=True))
         ]
         return {"ranking": rows, "alpha": self.alpha}
 
@@ -122,17 +154,28 @@ class Ranking:
             "label": [str(label) for label in self.labels],
             "discrepancy": show(self.discrepancy),
             f"{1 - self.alpha:.0%} interval": show(*self.interval.T),
-            "as good as best": ["yes" if label in self.as_good else "no" for label in self.labels],
+            "as good as best": [{True: "yes", False: "no", None: "unknown"}[each] for each in self._verdicts()],
             "p": show(self.p_value),
             "autocorrelation time": show(self.autocorrelation_time),
             "draws": [f"{count:,}" for count in self.num_draws],
         }
 
     def _remarks(self) -> list[str]:
-        others = ", ".join(map(str, self.as_good[1:]))
-        chance = f"; chance alone may explain the difference to {others}." if others else ", beyond chance."
         remarks = [f"{label}: {note}" for label, notes in zip(self.labels, self.remarks, strict=True) for note in notes]
-        return [f"{self.best} has the smallest discrepancy{chance}", *remarks]
+        return [self._summary(), *remarks]
+
+    def _summary(self) -> str:
+        if np.isfinite(self.discrepancy).sum() == 1:
+            return f"{self.best} is the only set with a discrepancy."
+        others, unknown = (", ".join(map(str, some)) for some in (self.as_good[1:], self.undecided))
+        summary = f"{self.best} has the smallest discrepancy"
+        if self._first > 0:
+            summary += " of the sets that can be compared"
+        if others:
+            summary += f"; chance alone may explain the difference to {others}"
+        elif False in self._verdicts():
+            summary += ", beyond chance"
+        return f"{summary}. It cannot be told whether {unknown} is as good." if unknown else f"{summary}."
 
 
 class Outcome(NamedTuple):
@@ -140,20 +183,23 @@ class Outcome(NamedTuple):
     p_value: float
     autocorrelation_time: float
     replicates: np.ndarray
+    comparable: bool
     remarks: tuple[str, ...]
 
     @classmethod
     def nothing(cls, num_replicates: int) -> "Outcome":
-        return cls(np.nan, np.nan, np.nan, np.full(num_replicates, np.nan), ())
+        return cls(np.nan, np.nan, np.nan, np.full(num_replicates, np.nan), False, ())
 
 
 def ranking_of(outcomes: Mapping[Any, Outcome], num_draws: Mapping[Any, int], alpha: float) -> Ranking:
     # Those without a value last.
     labels = sorted(outcomes, key=lambda label: (np.isnan(outcomes[label].v), outcomes[label].v))
-    v, p_value, autocorrelation_time, replicates, remarks = zip(*(outcomes[label] for label in labels), strict=True)
-    discrepancy, replicates = np.sqrt(v), np.stack(replicates)
+    columns = zip(*(outcomes[label] for label in labels), strict=True)
+    v, p_value, autocorrelation_time, replicates, comparable, remarks = columns
+    discrepancy, replicates, comparable = np.sqrt(v), np.stack(replicates), np.array(comparable)
     deviations = _log_deviations(replicates)
     ends = np.quantile(deviations, [1 - alpha / 2, alpha / 2], axis=1).T
+    ends[np.ptp(replicates, axis=1) == 0] = np.nan
     return Ranking(
         labels=tuple(labels),
         discrepancy=discrepancy,
@@ -161,14 +207,15 @@ def ranking_of(outcomes: Mapping[Any, Outcome], num_draws: Mapping[Any, int], al
         p_value=np.array(p_value),
         autocorrelation_time=np.array(autocorrelation_time),
         num_draws=np.array([num_draws[label] for label in labels]),
-        adjusted_p_value=_adjust_p_values(discrepancy, deviations),
+        adjusted_p_value=_adjust_p_values(discrepancy, deviations, comparable),
         replicates=replicates,
+        comparable=comparable,
         remarks=remarks,
         alpha=alpha,
     )
 
 
-# Replicates whose signs all agree are zero, and have no logarithm.
+# What is zero has no logarithm.
 _SMALLEST = 1e-6
 
 
@@ -182,23 +229,32 @@ def _log_deviations(replicates: np.ndarray) -> np.ndarray:
     return 0.5 * np.log(np.maximum(replicates / np.where(mean > 0, mean, 1), _SMALLEST))
 
 
-def _adjust_p_values(discrepancy: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """For each pair, how often the largest standardised log ratio of any pair is as large by chance."""
+def _adjust_p_values(discrepancy: np.ndarray, deviations: np.ndarray, comparable: np.ndarray) -> np.ndarray:
+    """For each pair, how often the largest standardised log ratio of any pair is as large by chance.
+
+    Sets that can be compared are adjusted for pairs of their own: they are not to suffer from others, whose replicates
+    are not to be relied on.
+    """
     count, m = deviations.shape
     unknown = np.isnan(discrepancy)
-    largest, observed = np.zeros(m), np.zeros((count, count))
+    both = comparable[:, None] & comparable[None]
+    # Of pairs of sets that can be compared, and of all.
+    largest, observed = {True: np.zeros(m), False: np.zeros(m)}, np.zeros((count, count))
     for k, j in itertools.combinations(np.flatnonzero(~unknown), 2):
         between = deviations[k] - deviations[j]
         mean, sd = between.mean(), between.std()
         differs = discrepancy[k] != discrepancy[j]
         if sd > 0:
-            largest = np.maximum(largest, np.abs(between - mean) / sd)
+            size = np.abs(between - mean) / sd
+            for family in {bool(both[k, j]), False}:
+                largest[family] = np.maximum(largest[family], size)
             off = abs(np.log(discrepancy[k] / discrepancy[j]) - mean) / sd if differs else 0
         else:
             # Chains that do not move at all differ for certain, or not at all.
             off = np.inf if differs else 0
         observed[k, j] = observed[j, k] = off
-    adjusted = (1 + m - np.searchsorted(np.sort(largest), observed)) / (1 + m)
+    among, overall = (1 + m - np.searchsorted(np.sort(largest[family]), observed) for family in (True, False))
+    adjusted = np.where(both, among, overall) / (1 + m)
     np.fill_diagonal(adjusted, 1)
     adjusted[unknown], adjusted[:, unknown] = np.nan, np.nan
     return adjusted

@@ -144,8 +144,12 @@ class Signs:
         words, last = self.words(self.origin.after(span.start, self.chain), length, before, span.fresh - span.start)
         return _moved(unpacked(words, length, dtype), self.shift), last
 
-    def about(self, part: Scalar, num_draws: int) -> "Signs":
-        """Multipliers part + v − v̄, whose mean over draws is `part` in every replicate; the column of ones stays."""
+    def about(self, part: Scalar, num_draws: int) -> tuple["Signs", Row]:
+        """Multipliers σ · part + v − v̄, with mean σ · part over draws and variance σ² in every replicate; and σ².
+
+        Divided by σ they would all have the same mean and variance; where all signs agree, σ² is zero, and they cannot
+        be. The column of ones stays, as if its variance were 1.
+        """
 
         def on_block(span: Span, before: Parity, block: Array, fresh: Array | None) -> tuple[Parity, Array, None]:
             signs, last = self.of_block(span, len(block), before, part.dtype)
@@ -154,7 +158,9 @@ class Signs:
         length = block_length(num_draws, 4 * (1 + self.num_replicates))
         everywhere = jnp.zeros(num_draws, part.dtype)
         _, total, _ = scan_over_blocks(on_block, self.start(), everywhere, None, length)
-        return replace(self, shift=(part - total / num_draws).at[0].set(0))
+        mean = total / num_draws
+        variance = ((1 - mean) * (1 + mean)).at[0].set(1)
+        return replace(self, shift=(jnp.sqrt(variance) * part - mean).at[0].set(0)), variance
 
     def of_share(self, arrays: PyTree) -> "Signs":
         """The signs of the draws that this device has."""

@@ -26,7 +26,7 @@ _DRAWS_LOOKED_AT = 2**14
 
 # Fewer effective draws than this are too few for a bootstrap of dependent draws; and of features beyond degree 2,
 # whose heavy tails they have not seen.
-_ENOUGH_EFFECTIVE, _ENOUGH_FOR_TAILS = 20, 100
+ENOUGH_EFFECTIVE, _ENOUGH_FOR_TAILS = 20, 100
 
 
 class Symptoms(NamedTuple):
@@ -99,7 +99,7 @@ def find_too_few(floor: float, alpha: float, effective: float | None, degree: in
             f"All signs of a replicate agree with probability {floor:.2g}: no p-value is smaller, and nothing can be "
             f"rejected at {alpha:g}. Draw longer chains, or more of them."
         )
-    elif effective is not None and effective < _ENOUGH_EFFECTIVE:
+    elif effective is not None and effective < ENOUGH_EFFECTIVE:
         message = (
             f"These chains are worth about {effective:.0f} independent draws, too few for p-values to be right: "
             "correct draws may be rejected too often. Draw longer chains, or more of them."

@@ -74,7 +74,7 @@ def test_replicates_of_other_runs_are_what_their_formula_says():
     v = np.asarray(signs_of(key, "rademacher", None, 60, 50).prepared(60).rows(jnp.asarray(0), 60))[:, 1:]
     tau = np.asarray(psd.features(logdensity, x), np.float64)
     part = np.sqrt(max(0, 1 - np.mean(null.replicates) / float(null.statistic)))
-    errors = (v - v.mean(axis=0)).T @ (tau - tau.mean(axis=0)) / 60
+    errors = ((v - v.mean(axis=0)) / v.std(axis=0)).T @ (tau - tau.mean(axis=0)) / 60
     expected = ((part * tau.mean(axis=0) + errors) ** 2).sum(axis=1)
     np.testing.assert_allclose(ranking.replicates[0], expected, rtol=1e-4)
 
@@ -135,6 +135,109 @@ def test_a_set_that_diverged_comes_last_with_the_reason():
         ranking.compare("good", "bad")
     with pytest.raises(ValueError, match="No sample set can be ranked"):
         jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"bad": bad})
+
+
+def compare_with(others, chain, correlation=0.99, shape=(1, 2000, 2), **options):
+    sets = {**others, "slow": chain(correlation, shape, 5)}
+    return jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, **options)
+
+
+@pytest.fixture(scope="module")
+def good():
+    return {"right": normal(1, (2000, 2)), "right too": normal(2, (2000, 2)), "wide": normal(3, (2000, 2), 1.2)}
+
+
+def test_signs_that_all_agree_do_not_stretch_the_interval(good, chain):
+    # One replicate in thirty has no flip of sign at all.
+    ranking = compare_with(good, chain, method="markov")
+    k = ranking.labels.index("slow")
+    assert not ranking.comparable[k]
+    assert (ranking.replicates > 0).all()
+    assert (ranking.interval[:, 1] < 10 * ranking.discrepancy).all()
+    assert (ranking.interval[:, 0] > 0.1 * ranking.discrepancy).all()
+    # It is twenty times as far off as the best, which few draws are enough to see.
+    assert "slow" not in (*ranking.as_good, *ranking.undecided)
+    assert "too few to compare" in ranking.remarks[k][0]
+
+
+def test_a_set_of_few_draws_changes_nothing_for_the_others(good, chain):
+    # Keys depend on how many sets there are, but not on what is in them.
+    with_slow = compare_with(good, chain)
+    with_another = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, good | {"slow": chain(0.999, (1, 2000, 2), 6)})
+    assert with_slow.comparable.sum() == with_another.comparable.sum() == 3
+    for first in good:
+        for second in good:
+            p, other = (
+                each.adjusted_p_value[each.labels.index(first), each.labels.index(second)]
+                for each in (with_slow, with_another)
+            )
+            assert p == other
+
+
+def test_a_set_of_few_draws_is_neither_best_nor_as_good():
+    # Ten draws of a sampler that is right, against many of one that is a little off: it may be better, or worse.
+    few, many = normal(4, (10, 2)), normal(5, (400, 2), 1.3)
+    few = few - few.mean(axis=0, keepdims=True)
+    for scale in (1.0, 0.8):
+        ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"few": scale * few, "many": many})
+        assert (ranking.best, ranking.as_good, ranking.undecided) == ("many", ("many",), ("few",))
+        assert list(ranking.discrepancy) == sorted(ranking.discrepancy)
+        assert "unknown" in repr(ranking)
+        assert "It cannot be told whether few is as good." in repr(ranking)
+        rows = {row["label"]: row["as_good_as_best"] for row in ranking.to_dict()["ranking"]}
+        assert rows == {"few": None, "many": True}
+
+
+def test_where_no_set_has_enough_draws_nothing_is_claimed():
+    sets = {k: normal(k, (8, 2)) for k in range(2)}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets)
+    assert ranking.best == ranking.labels[0]
+    assert ranking.as_good == ranking.labels[:1]
+    assert ranking.undecided == ranking.labels[1:]
+    assert "beyond chance" not in repr(ranking)
+
+
+def test_one_set_has_nothing_to_be_compared_with(chain):
+    ranking = compare_with({}, chain)
+    assert (ranking.best, ranking.as_good, ranking.undecided) == ("slow", ("slow",), ())
+    assert "slow is the only set with a discrepancy." in repr(ranking)
+
+
+def test_equal_sets_tie():
+    x = normal(1)
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"a": x, "b": x}, paired=True)
+    assert set(ranking.as_good) == {"a", "b"}
+    assert ranking.adjusted_p_value.min() == 1
+
+
+def test_pairs_do_not_take_the_signs_of_a_set_of_few_draws(good, chain):
+    with_slow = compare_with(good, chain, paired=True)
+    assert with_slow.undecided == ()
+    assert with_slow.as_good == ("right", "right too")
+    for label in good:
+        k = with_slow.labels.index(label)
+        alone = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {label: good[label]})
+        np.testing.assert_allclose(with_slow.interval[k], alone.interval[0], rtol=0.2)
+
+
+@pytest.mark.parametrize("per_chain", [False, True])
+def test_a_set_that_did_not_move_is_never_the_best(per_chain):
+    # So near the mode, and never anywhere else: by the mean alone nothing could be better.
+    shape = (6, 100, 1)
+    sets = {"stuck": jnp.full(shape, 1e-3), "far": jnp.full(shape, 5.0), "right": normal(1, shape)}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(1), logdensity, sets, per_chain=per_chain)
+    assert ranking.labels == ("stuck", "right", "far")
+    assert (ranking.best, ranking.as_good, ranking.undecided) == ("right", ("right",), ("stuck",))
+    assert np.isnan(ranking.interval[[0, 2]]).all()
+    assert np.isfinite(ranking.interval[1]).all()
+    assert "All draws are the same" in ranking.remarks[0][0]
+
+
+def test_chains_tell_how_much_they_differ_however_few_draws_each_is_worth(chain):
+    sets = {"slow": chain(0.99, (6, 150, 2), 5), "right": normal(1, (6, 150, 2))}
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, per_chain=True)
+    assert ranking.comparable.all()
+    assert ranking.as_good == ("right",)
 
 
 def test_scores_are_given_by_label():

@@ -60,11 +60,15 @@ def run_demo(
     samples = sample_grid(sample_key, sampler, STEP_SIZES, progress=progress)
     density = jax.tree_util.Partial(log_posterior, data)
     rankings = {
-        each: rank(rank_key, PSD(each), density, samples, method="markov", per_chain=True)
+        each: rank(rank_key, _psd(each), density, samples, method="markov", per_chain=True)
         for each in sorted({order, *ORDERS})
     }
     report = diagnose(report_key, density, samples[rankings[order].best], names=("theta_1", "theta_2"))
     return Demo(density, samples, rankings, order, report)
+
+
+def _psd(order: int) -> PSD:
+    return PSD(order, basis="hermite", transform="target")
 
 
 def observations(rng_key: PRNGKeyArray, num: int = _NUM_OBSERVATIONS) -> Observations:

@@ -34,6 +34,7 @@ from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.base import Discrepancy
 from jaxpsd._discrepancies.ksd import LinearKSD
 from jaxpsd._discrepancies.plans import Plan
+from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.gof_test import check_values, doubts_of
@@ -51,7 +52,7 @@ _FEWEST_CHAINS = 5
 
 def rank(
     rng_key: PRNGKeyArray,
-    discrepancy: Discrepancy,
+    discrepancy: Discrepancy | None,
     target: Target | Mapping[Any, PyTree],
     samples: Samples,
     *,
@@ -69,9 +70,10 @@ def rank(
     rng_key, method, num_replicates, chains
         As in `gof_test`; the sign bootstraps.
     discrepancy
-        What to rank by, such as `PSD(2, transform="standardize")`. Coordinates, and what else it takes from the draws,
-        are chosen once for all sets: locations and scales are medians over them, so that a set that is too wide is not
-        shrunk to look right, and one that has gone astray does not set the scale.
+        What to rank by; None for `PSD(2, basis="hermite", transform="target")`, which has no units, and whose parts by
+        degree are shown. Coordinates, and what else it takes from the draws, are chosen once for all sets: locations
+        and scales are medians over them, so that a set that is too wide is not shrunk to look right, and one that has
+        gone astray does not set the scale.
     target
         The log-density, or a mapping from each label to the scores at its draws.
     samples
@@ -103,12 +105,13 @@ def rank(
     ...     return -0.5 * jnp.sum(x**2)
     >>> x = jax.random.normal(jax.random.key(0), (3, 1000, 2))
     >>> sets = {"wide": 1.3 * x[0], "right": x[1], "right again": x[2]}
-    >>> ranking = jaxpsd.rank(jax.random.key(1), jaxpsd.PSD(2), logdensity, sets)
+    >>> ranking = jaxpsd.rank(jax.random.key(1), None, logdensity, sets)
     >>> ranking.labels[-1], sorted(ranking.as_good)
     ('wide', ['right', 'right again'])
     >>> bool(ranking.compare("wide", "right").p_value < 0.01)
     True
     """
+    discrepancy = PSD(2, basis="hermite", transform="target") if discrepancy is None else discrepancy
     check_discrepancy(discrepancy)
     if isinstance(discrepancy, LinearKSD):
         raise ValueError(
@@ -356,6 +359,7 @@ def _outcome(
         doubts = find_doubts(seen, given.draws, plan, scheme.method, independent=independent)
     return Outcome(
         v=v,
+        parts=_parts(given, plan, discrepancy),
         p_value=float(pvalues.p_values(under_null[None])[0, 0]),
         autocorrelation_time=np.nan if time is None else time,
         # Rounding aside, draws that are all the same have replicates that are.
@@ -363,6 +367,13 @@ def _outcome(
         comparable=worth.enough,
         remarks=(*remarks_on(worth, of_reruns is None, settings.alpha), *(doubt.message for doubt in doubts)),
     )
+
+
+def _parts(given: Given, plan: Plan, discrepancy: Discrepancy) -> Float[np.ndarray, " degrees"]:
+    """√V by degree, where that has a meaning."""
+    if not isinstance(discrepancy, PSD) or discrepancy.basis != "hermite" or discrepancy.norm != "l2":
+        return np.zeros(0)
+    return np.sqrt(np.asarray(discrepancy._parts(given, plan), np.float64))
 
 
 def _median_of_chains(

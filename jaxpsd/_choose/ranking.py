@@ -1,7 +1,7 @@
 """From the discrepancies of sample sets, and how they vary, to a ranking."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpsd._core.tables import html_table, number, plain, text_table
+from jaxpsd._discrepancies.psd import name_of_degree
 
 
 class Comparison(NamedTuple):
@@ -47,6 +48,9 @@ class Ranking:
     adjusted_p_value
         (labels, labels), of the difference between any two sets, adjusted for the number of pairs: of all sets, or,
         where both can be compared, of those that can.
+    parts
+        (labels, degrees), √V of each degree, whose squares sum to V, of all chains together; None where the discrepancy
+        is not a PSD of Hermite polynomials.
     replicates
         (labels, num_replicates), V as it might be in other runs.
     comparable
@@ -65,6 +69,7 @@ class Ranking:
     autocorrelation_time: np.ndarray
     num_draws: np.ndarray
     adjusted_p_value: np.ndarray
+    parts: np.ndarray | None
     replicates: np.ndarray
     comparable: np.ndarray
     remarks: tuple[tuple[str, ...], ...]
@@ -131,6 +136,7 @@ class Ranking:
             {
                 "label": label if isinstance(label, str | int | float | bool) else str(label),
                 **{field: plain(getattr(self, field)[k]) for field in fields},
+                "parts": None if self.parts is None else plain(self.parts[k]),
                 "as_good_as_best": verdict,
                 "adjusted_p_values": plain(self.adjusted_p_value[k]),
                 "remarks": list(self.remarks[k]),
@@ -150,9 +156,11 @@ class Ranking:
             rows = np.stack(arrays, axis=1)
             return ["–" if np.isnan(row).any() else " … ".join(map(number, row)) for row in rows]
 
+        by_degree = {} if self.parts is None else {"by degree": [_say_parts(parts) for parts in self.parts]}
         return {
             "label": [str(label) for label in self.labels],
             "discrepancy": show(self.discrepancy),
+            **by_degree,
             f"{1 - self.alpha:.0%} interval": show(*self.interval.T),
             "as good as best": [{True: "yes", False: "no", None: "unknown"}[each] for each in self._verdicts()],
             "p": show(self.p_value),
@@ -178,8 +186,15 @@ class Ranking:
         return f"{summary}. It cannot be told whether {unknown} is as good." if unknown else f"{summary}."
 
 
+def _say_parts(parts: np.ndarray) -> str:
+    """Means 0.02, scales 0.31."""
+    said = (f"{name_of_degree(degree)} {number(part)}" for degree, part in enumerate(parts, 1))
+    return "–" if np.isnan(parts).any() else ", ".join(said)
+
+
 class Outcome(NamedTuple):
     v: float
+    parts: np.ndarray
     p_value: float
     autocorrelation_time: float
     replicates: np.ndarray
@@ -188,14 +203,14 @@ class Outcome(NamedTuple):
 
     @classmethod
     def nothing(cls, num_replicates: int) -> "Outcome":
-        return cls(np.nan, np.nan, np.nan, np.full(num_replicates, np.nan), False, ())
+        return cls(np.nan, np.zeros(0), np.nan, np.nan, np.full(num_replicates, np.nan), False, ())
 
 
 def ranking_of(outcomes: Mapping[Any, Outcome], num_draws: Mapping[Any, int], alpha: float) -> Ranking:
     # Those without a value last.
     labels = sorted(outcomes, key=lambda label: (np.isnan(outcomes[label].v), outcomes[label].v))
     columns = zip(*(outcomes[label] for label in labels), strict=True)
-    v, p_value, autocorrelation_time, replicates, comparable, remarks = columns
+    v, parts, p_value, autocorrelation_time, replicates, comparable, remarks = columns
     discrepancy, replicates, comparable = np.sqrt(v), np.stack(replicates), np.array(comparable)
     deviations = _log_deviations(replicates)
     ends = np.quantile(deviations, [1 - alpha / 2, alpha / 2], axis=1).T
@@ -208,11 +223,18 @@ def ranking_of(outcomes: Mapping[Any, Outcome], num_draws: Mapping[Any, int], al
         autocorrelation_time=np.array(autocorrelation_time),
         num_draws=np.array([num_draws[label] for label in labels]),
         adjusted_p_value=_adjust_p_values(discrepancy, deviations, comparable),
+        parts=_stack_parts(parts),
         replicates=replicates,
         comparable=comparable,
         remarks=remarks,
         alpha=alpha,
     )
+
+
+def _stack_parts(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """A row for each set, NaN for those without a value; None if there are no parts."""
+    count = max(map(len, parts))
+    return np.stack([each if len(each) else np.full(count, np.nan) for each in parts]) if count else None
 
 
 # What is zero has no logarithm.

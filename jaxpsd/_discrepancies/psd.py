@@ -26,6 +26,13 @@ from jaxpsd._stein.coordinates import Transform, check_streamable, find_fallback
 # Monomials of higher degrees leave the range of floating-point numbers, and their programs grow with the square.
 _HIGHEST_ORDER = 20
 
+_ABOUT = {1: "means", 2: "scales", 3: "skewness", 4: "tails"}
+
+
+def name_of_degree(degree: int) -> str:
+    """What the features of a degree are about."""
+    return _ABOUT.get(degree, f"degree {degree}")
+
 
 @register_dataclass
 @dataclass(frozen=True)
@@ -140,10 +147,13 @@ class PSD(QuadraticDiscrepancy):
         self._check_pairs("sum over degrees")
         given = check_input(target, samples, weights, chains)
         plan = self._plan(given)
-        parts = tuple(Part((degree,)) for degree in range(1, self.order + 1))
-        values = self._returned(run(_part_values, given, plan, parts), given, "A part of the statistic")
+        values = self._returned(self._parts(given, plan), given, "A part of the statistic")
         warn_of(find_fallback(plan.transform, given.draws))
         return values
+
+    def _parts(self, given: Given, plan: Plan) -> Float[Array, " order"]:
+        """V of each degree."""
+        return run(_part_values, given, plan, tuple(Part((degree,)) for degree in range(1, self.order + 1)))
 
     def _check_pairs(self, what: str) -> None:
         if self.norm == "l1":

@@ -20,7 +20,7 @@ from jaxpsd._core.draws import Draws
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.plans import Part
-from jaxpsd._discrepancies.psd import PSD, check_interactions
+from jaxpsd._discrepancies.psd import PSD, check_interactions, name_of_degree
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._gof.aggregate import Contribution, aggregate, largest_dependence
 from jaxpsd._gof.dependence import Dependence
@@ -145,7 +145,7 @@ def _choose_parts(psd: PSD, draws: Draws, effective: float, num_replicates: int,
         if effective >= fewest:
             degrees.append(degree)
         else:
-            name = _NAMES.get(degree, f"degree {degree}")
+            name = name_of_degree(degree)
             left_out.append(f"{name}: takes {fewest} effective draws, and these are {effective:.0f}")
     order = max(degrees)
 
@@ -154,15 +154,15 @@ def _choose_parts(psd: PSD, draws: Draws, effective: float, num_replicates: int,
         return replicate_bytes(count, num_replicates, draws.dtype) <= MEMORY_BUDGET
 
     while order > 1 and not fits(False, order):
-        left_out.append(f"{_NAMES.get(order, f'degree {order}')}: too many features for {num_replicates:,} replicates")
+        left_out.append(f"{name_of_degree(order)}: too many features for {num_replicates:,} replicates")
         degrees.remove(order)
         order = max(degrees)
     products = products and dim > 1 and order > 1
     together = products and fits(2, order)
-    found = [(_NAMES[1], Part((1,)))]
+    found = [(name_of_degree(1), Part((1,)))]
     if order > 1:
-        found.append((_NAMES[2], Part((2,), powers=True)))
-    found += [(_NAMES.get(k, f"degree {k}"), Part((k,), powers=True)) for k in degrees if k > 2]
+        found.append((name_of_degree(2), Part((2,), powers=True)))
+    found += [(name_of_degree(k), Part((k,), powers=True)) for k in degrees if k > 2]
     if dim > 1:
         highest = min(order, 2)
         kind = "" if together or not products else ", without products"
@@ -183,8 +183,7 @@ def _choose_parts(psd: PSD, draws: Draws, effective: float, num_replicates: int,
     return _Parts(contributions, tuple(left_out))
 
 
-# What a degree is about; and degree 2 with products.
-_NAMES = {1: "means", 2: "scales", 3: "skewness", 4: "tails"}
+# Degree 2 with products, and its squares summed.
 _PRODUCTS, _OVERALL = "scales and correlations", "overall scale"
 
 # How much of the level each part is given, chosen by simulation such that the power is near that of the best part

@@ -16,7 +16,7 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if pat
 
 # These take longest to compile, and are run on a schedule.
 LONG = (
-    "baselines", "calibration", "explain", "level", "minibatch", "power", "precision", "scale", "speed",
+    "baselines", "bases", "calibration", "explain", "level", "minibatch", "power", "precision", "scale", "speed",
     "speed_baselines", "speed_psd", "speed_tests",
 )  # fmt: skip
 

@@ -18,15 +18,13 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxpsd._core.blocks import block_length, einsum, sum_over_blocks, weighted
 from jaxpsd._core.checks import check_key, check_positive_integer, is_concrete
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
-from jaxpsd._core.sharding import from_first_share
 from jaxpsd._core.tables import html_table, number, plain, text_table
-from jaxpsd._core.types import PyTree, Target, Weights, static
+from jaxpsd._core.types import PyTree, Target, static
 from jaxpsd._discrepancies.plans import FeaturePlan
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.errors import ImpliedErrors, implied_errors
@@ -40,6 +38,7 @@ from jaxpsd._gof.scheme import choose_bootstrap, effective_draws
 from jaxpsd._gof.settings import Settings, check_several, check_weights_suit
 from jaxpsd._gof.symptoms import Symptoms
 from jaxpsd._stein.coordinates import Affine, Rule, Transform, fit, resolve
+from jaxpsd._stein.fitting import score_linearity
 
 
 @register_dataclass
@@ -324,23 +323,6 @@ def _mean_features(
 ) -> tuple[Float[Array, "polynomials columns"], Float[Array, " dim"], Symptoms]:
     """Mean features, observed and in each replicate; how linear each score is in the draws; and what was seen."""
     sums, seen = accumulate_all(plan.prepare(data), plan, signs.of_share(data.positions), Wanted(()))
-    # The scores of the coordinates that have names, standardised for the sake of digits.
-    scorer, dim = replace(data, transform=standardized).scorer(), data.x.shape[1]
-    # Scores that hardly vary about a large value keep their digits.
-    offset = from_first_share(scorer(data.first_row())[1])
-
-    def on_block(rows: PyTree, weights: Weights) -> tuple[Array, None]:
-        x, s = scorer(rows)
-        both = jnp.concatenate([jnp.ones_like(x[:, :1]), x, s - offset], axis=1)
-        return einsum("ni,nj->ij", weighted(both, weights), both), None
-
-    length = block_length(len(data.x), 8 * dim * data.x.dtype.itemsize, given=plan.block_size)
-    products, _ = sum_over_blocks(on_block, data.rows, data.weights, length)
-    products = products / products[0, 0]
-    covariance = products[1:, 1:] - jnp.outer(products[0, 1:], products[0, 1:])
-    own, cross, of_scores = covariance[:dim, :dim], covariance[:dim, dim:], jnp.diag(covariance)[dim:]
-    # A little ridge, so that coordinates that move together do no harm.
-    own = own + 1e-5 * jnp.diag(jnp.diag(own))
-    fitted = (cross * jnp.linalg.solve(own, cross)).sum(axis=0)
-    linearity = jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
+    # Of the coordinates that have names, standardised for the sake of digits.
+    linearity = score_linearity(replace(data, transform=standardized))
     return (sums.z if data.weights is not None else sums.z / data.num_draws), linearity, seen

@@ -17,9 +17,10 @@ from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_choice, check_key, check_positive_integer
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
+from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
-from jaxpsd._core.types import PyTree, Target
-from jaxpsd._discrepancies.plans import Part
+from jaxpsd._core.types import PyTree, Scalar, Target
+from jaxpsd._discrepancies.plans import Part, Plan
 from jaxpsd._discrepancies.psd import PSD, check_interactions, name_of_degree
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._gof.aggregate import Contribution, aggregate, largest_dependence
@@ -28,10 +29,12 @@ from jaxpsd._gof.gof_test import score_in_advance
 from jaxpsd._gof.result import GofResult
 from jaxpsd._gof.settings import BOOTSTRAPS, Settings, check_several, check_weights_suit
 from jaxpsd._stein.coordinates import Transform, resolve
+from jaxpsd._stein.fitting import score_linearity
 from jaxpsd._stein.polynomials import Interactions, num_monomials
 
-# Effective draws from which on the heavy-tailed features of a degree, whose tails fewer have not seen, take part.
-_FEWEST_DRAWS = {1: 0, 2: 0, 3: 50, 4: 100}
+# Effective draws from which on the heavy-tailed features of a degree, whose tails fewer have not seen, take part; for a
+# Gaussian target. Others, whose scores are not linear, may have heavier tails: by this measure it takes more.
+_FEWEST_DRAWS, _NEARLY_LINEAR = {1: 0, 2: 0, 3: 50, 4: 100}, 0.05
 
 # Multiply-adds beyond which sums over pairs of draws are left out.
 _MOST_WORK = 1e12
@@ -77,7 +80,8 @@ def adaptive_test(
     Parts are sums of squared mean features of the orthonormal PSD: of degree 1 ("means"), of degree 2 ("scales and
     correlations"), of squares alone ("scales"), third powers ("skewness") and fourth powers ("tails"); the largest of
     the first two degrees; and the sum over all squares ("overall scale"). Which take part is decided by the number of
-    effective draws and of coordinates, before any of them is looked at.
+    effective draws and of coordinates and by how linear the scores are, before any of them is looked at; inside `jit`,
+    where values are not known, scores are taken as linear.
 
     Examples
     --------
@@ -126,9 +130,25 @@ def run_adaptive_test(
     effective = given.draws.num_draws
     if dependence is not None and dependence.is_clear:
         effective /= dependence.time
-    parts = _choose_parts(psd, given.draws, effective, settings.num_replicates, products=interactions is not False)
+    plan = psd._plan(given, settings.num_replicates)
+    linearity = float(run(_least_linearity, given, plan)) if given.is_concrete else 1.0
+    demand = 1 + ((1 - linearity) / _NEARLY_LINEAR) ** 3
+    supply = _Supply(effective, demand, settings.num_replicates)
+    parts = _choose_parts(psd, given.draws, supply, products=interactions is not False)
     result = aggregate(rng_key, parts.contributions, given, settings, dependence)
     return replace(result, left_out=parts.left_out).doubted(result.doubts)
+
+
+def _least_linearity(data: Data, plan: Plan) -> Scalar:
+    return score_linearity(plan.prepare(data)).min()
+
+
+class _Supply(NamedTuple):
+    """Effective draws; how many times as many this target takes as a Gaussian one; and replicates."""
+
+    effective: float
+    demand: float
+    num_replicates: int
 
 
 class _Parts(NamedTuple):
@@ -136,17 +156,20 @@ class _Parts(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def _choose_parts(psd: PSD, draws: Draws, effective: float, num_replicates: int, *, products: bool) -> _Parts:
-    """What to look at: fixed by how many draws, coordinates and replicates there are."""
+def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) -> _Parts:
+    """What to look at: fixed before any feature is, by how many draws there are, and by how Gaussian the target is."""
+    effective, demand, num_replicates = supply
     n, dim, left_out = draws.num_draws, draws.dim, []
     degrees = []
     for degree in range(1, psd.order + 1):
-        fewest = _FEWEST_DRAWS.get(degree, max(_FEWEST_DRAWS.values()))
+        fewest = _FEWEST_DRAWS.get(degree, max(_FEWEST_DRAWS.values())) * demand
         if effective >= fewest:
             degrees.append(degree)
         else:
             name = name_of_degree(degree)
-            left_out.append(f"{name}: takes {fewest} effective draws, and these are {effective:.0f}")
+            left_out.append(
+                f"{name}: takes {fewest:,.0f} effective draws of such a target, and these are {effective:,.0f}"
+            )
     order = max(degrees)
 
     def fits(interactions: Interactions, order: int) -> bool:

@@ -113,6 +113,28 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> tuple[Array, Array, A
     return centre + sd * loc, sd[:, None] * scale, dim - is_implied.sum()
 
 
+def score_linearity(data: Data) -> Float[Array, " dim"]:
+    """For each coordinate, the share of its score's variance that is linear in the draws: one for a Gaussian target."""
+    scorer, dim = data.scorer(), data.x.shape[1]
+    # Scores that hardly vary about a large value keep their digits, and so do draws.
+    offset = from_first_share(jnp.concatenate(scorer(data.first_row()), axis=1))
+
+    def on_block(rows: PyTree, weights: Weights) -> tuple[Array, None]:
+        values = jnp.concatenate(scorer(rows), axis=1) - offset
+        both = jnp.concatenate([jnp.ones_like(values[:, :1]), values], axis=1)
+        return einsum("ni,nj->ij", weighted(both, weights), both), None
+
+    length = block_length(len(data.x), 8 * dim * data.x.dtype.itemsize)
+    products, _ = sum_over_blocks(on_block, data.rows, data.weights, length)
+    products = products / products[0, 0]
+    covariance = products[1:, 1:] - jnp.outer(products[0, 1:], products[0, 1:])
+    own, cross, of_scores = covariance[:dim, :dim], covariance[:dim, dim:], jnp.diag(covariance)[dim:]
+    # A little ridge, so that coordinates that move together do no harm.
+    own = own + 1e-5 * jnp.diag(jnp.diag(own))
+    fitted = (cross * jnp.linalg.solve(own, cross)).sum(axis=0)
+    return jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
+
+
 def symmetric_root(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     """M with MMᵀ = Σ that is symmetric but for the units: axes stay as near to the coordinates as they can.
 

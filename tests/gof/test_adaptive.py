@@ -71,6 +71,18 @@ def test_every_bootstrap_will_do_and_can_be_traced(good, options):
     np.testing.assert_allclose(result.p_value, adaptive(logdensity, 1.3 * good, **options).p_value, atol=0.02)
 
 
+def test_heavy_tailed_targets_take_more_draws_for_high_degrees():
+    def student(x):
+        return -3 * jnp.sum(jnp.log1p(x**2 / 5))
+
+    x = jax.random.t(jax.random.key(1), 5.0, (1000, 3))
+    result = adaptive(student, x)
+    assert not result.reject
+    assert [reason.split(":")[0] for reason in result.left_out] == ["skewness", "tails"]
+    assert "tails" not in result.parts.labels
+    assert adaptive(student, 1.5 * x).reject
+
+
 def test_dependent_draws(chain):
     x = chain(0.9, (2, 4000, 3))
     result = adaptive(logdensity, x)

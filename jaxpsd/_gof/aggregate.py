@@ -30,12 +30,16 @@ from jaxpsd._stein.coordinates import fit
 
 
 class Contribution(NamedTuple):
-    """Parts of one discrepancy, each with what it is called and its share of the level."""
+    """Parts of one discrepancy, each with what it is called and its share of the level.
+
+    `caution` has a factor for the replicates of each part: above one where few draws make them too small.
+    """
 
     discrepancy: Discrepancy
     parts: tuple[Part, ...]
     labels: tuple[str, ...]
     shares: tuple[float, ...]
+    caution: tuple[float, ...]
 
 
 def aggregate_test(
@@ -97,7 +101,7 @@ def aggregate_test(
             discrepancy._check_pairs("U-statistic, which this method tests,")
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)
-    contributions = [Contribution(each, (Part(),), (label,), (1.0,)) for label, each in labelled.items()]
+    contributions = [Contribution(each, (Part(),), (label,), (1.0,), (1.0,)) for label, each in labelled.items()]
     result = aggregate(rng_key, contributions, score_in_advance(given), settings)
     warn_of(result.doubts)
     return result
@@ -122,7 +126,10 @@ def aggregate(
     ]
     values, scheme = jnp.concatenate([rows for rows, _, _ in found]), found[0][1]
     doubts = _joined(doubts for _, _, doubts in found)
-    labels, shares = (_joined(getattr(each, name) for each in contributions) for name in ("labels", "shares"))
+    labels, shares, caution = (
+        _joined(getattr(each, name) for each in contributions) for name in ("labels", "shares", "caution")
+    )
+    values = pvalues.with_larger_replicates(values, jnp.asarray(caution, values.dtype))
     parts = result_of(values, scheme, settings, labels)
     combined = pvalues.combine(values, jnp.asarray(shares, values.dtype))[None]
     return result_of(combined, scheme, settings, ("−log₁₀ of the mean p",), parts).doubted(doubts)

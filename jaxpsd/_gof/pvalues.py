@@ -76,6 +76,12 @@ def combine(values: Values, shares: Float[Array, " statistics"]) -> Float[Array,
     return jnp.where(is_defined(values).all(), logs / jnp.log(10.0), jnp.nan)
 
 
+@jax.jit
+def with_larger_replicates(values: Values, factors: Float[Array, " statistics"]) -> Values:
+    """All but the observed column times a factor for each statistic."""
+    return jnp.concatenate([values[:, :1], values[:, 1:] * factors[:, None]], axis=1)
+
+
 def threshold(values: Values, rejected: int) -> Float[Array, " statistics"]:
     """The value that must be exceeded to be among the `rejected` largest of all columns."""
     return -jnp.sort(-values[:, 1:], axis=1)[:, rejected - 1]

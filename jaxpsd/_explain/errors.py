@@ -15,48 +15,79 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block, static
-from jaxpsd._discrepancies.psd import PSD
-from jaxpsd._explain.regression import Functions, Regression, regress
-from jaxpsd._gof.dependence import variance_of_mean
-from jaxpsd._stein.coordinates import Affine
+from jaxpsd._discrepancies.psd import PSD, check_interactions
+from jaxpsd._explain.regression import Functions, Regression, can_regress, explained_share, regress
+from jaxpsd._stein.coordinates import Affine, Canonical
+from jaxpsd._stein.polynomials import num_monomials
+
+# Standard errors to either side between which 95% of a normal distribution lie.
+NORMAL_95 = 1.96
 
 
 class ImpliedErrors(NamedTuple):
     """What wrong moments amount to, in units of the target: from the regression on Stein features.
 
-    They are exact where the target is Gaussian. Standard errors are those of the draws' randomness: where the target is
-    not Gaussian, the regression itself is off by more than they say, by a few per cent for a Student-t distribution
-    with ten degrees of freedom.
+    They are exact where the target is Gaussian. Where it is not, features do not explain moments altogether, and what
+    they leave may be wrong too: intervals allow for that, by what was found on many targets whose truth is known. NaN
+    stands for what cannot be told: where features explain less than half of a quantity's variance, or it could be off
+    by more than 0.2 for what they do not see.
 
     mean_off
         How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
     mean_off_se
-        Its standard error.
+        Its standard error: what is random about it.
+    mean_off_unseen
+        How far it may be off, beside, for what the features do not see.
     sd_ratio
-        Ratio of the draws' standard deviation to the target's; None at order 1, and NaN where the regression gives the
-        target no variance, as it may where draws are far off or the target is far from Gaussian. Correlations are NaN
-        there too, and errors of means are in units of the draws.
+        Ratio of the draws' standard deviation to the target's; None where features are of order 1. Correlations are NaN
+        where it is, and errors of means are in units of the draws where the target has no variance by the regression.
     sd_ratio_se
         Its standard error.
+    sd_ratio_unseen
+        How far its logarithm may be off, beside, for what the features do not see.
     correlation
         Correlations (dim, dim) of the draws; None without interactions.
     true_correlation
         Those of the target, as far as can be told.
     correlation_se
         Standard errors of those.
-    explained
-        The smallest share of a moment's variance that the features explain: near one where the target is near
-        Gaussian, and where it is not the numbers above are not to be trusted.
+    correlation_unseen
+        How far they may be off, beside, for what the features do not see.
+    mean_explained, sd_explained
+        Shares of the variances that the features explain, of each mean and standard deviation.
     """
 
     mean_off: Float[Array, " dim"]
     mean_off_se: Float[Array, " dim"]
+    mean_off_unseen: Float[Array, " dim"]
     sd_ratio: Float[Array, " dim"] | None
     sd_ratio_se: Float[Array, " dim"] | None
+    sd_ratio_unseen: Float[Array, " dim"] | None
     correlation: Float[Array, "dim dim"] | None
     true_correlation: Float[Array, "dim dim"] | None
     correlation_se: Float[Array, "dim dim"] | None
-    explained: Float[Array, ""]
+    correlation_unseen: Float[Array, "dim dim"] | None
+    mean_explained: Float[Array, " dim"]
+    sd_explained: Float[Array, " dim"] | None
+
+    @property
+    def explained(self) -> Float[Array, ""]:
+        """The smallest share of a variance that the features explain."""
+        shares = self.mean_explained if self.sd_explained is None else (*self.mean_explained, *self.sd_explained)
+        return jnp.min(jnp.asarray(shares))
+
+    def mean_off_interval(self, quantile: float = NORMAL_95) -> Float[np.ndarray, "2 dim"]:
+        """Lower and upper ends between which the errors of means are, by default with 95% confidence each."""
+        half = np.hypot(quantile * np.asarray(self.mean_off_se), self.mean_off_unseen)
+        return np.asarray(self.mean_off) + np.stack([-half, half])
+
+    def sd_ratio_interval(self, quantile: float = NORMAL_95) -> Float[np.ndarray, "2 dim"] | None:
+        """The same for ratios of standard deviations."""
+        if self.sd_ratio is None:
+            return None
+        ratio = np.asarray(self.sd_ratio)
+        half = np.hypot(quantile * np.asarray(self.sd_ratio_se) / ratio, self.sd_ratio_unseen)
+        return ratio * np.exp(np.stack([-half, half]))
 
     # The names of version 0.1, in which an error could be a standard error.
     mean = property(lambda self: self.mean_off)
@@ -71,46 +102,94 @@ _Pairs = tuple[np.ndarray, np.ndarray]
 # A target that is narrower than draws by a factor of a thousand cannot be told from one that has no variance.
 _SMALLEST_VARIANCE = 1e-6
 
+# No number is stated where features explain less than the first share of a quantity, or where it may be off by more
+# than the second for what they do not see, in standard deviations or as a share.
+LEAST_EXPLAINED, _MOST_UNSEEN = 0.5, 0.2
 
-def implied_errors(psd: PSD, given: Given, standardized: Affine, effective: float | None) -> ImpliedErrors:
+# Features to regress on, the best first: order, and highest degree of products. They take so many effective draws
+# each, and no more than so much work.
+_CANDIDATES = ((4, 3), (4, 2), (2, True), (4, False), (2, False))
+_DRAWS_A_FEATURE, _MOST_FEATURES, _MOST_WORK = 8, 512, 5e10
+
+
+def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> PSD:
+    """The PSD whose features explain most of the moments of such draws."""
+    draws = given.draws
+    for order, products in _CANDIDATES:
+        count = num_monomials(draws.dim, order, interactions=products)
+        is_light = count <= _MOST_FEATURES and draws.num_draws * count**2 <= _MOST_WORK
+        if is_light and count * _DRAWS_A_FEATURE <= effective and (interactions or not products):
+            break
+    else:
+        few = interactions and can_regress(
+            num_monomials(draws.dim, 2), draws.num_draws, weighted=given.weights is not None
+        )
+        order, products = (2, True) if few else (2, False)
+    # Without products, axes have to be near the coordinates for these to be explained.
+    transform = coordinates.for_regression if products else coordinates.for_tests
+    return PSD(order, interactions=check_interactions(products, order), basis="hermite", transform=transform)
+
+
+def implied_errors(
+    given: Given, coordinates: Canonical, standardized: Affine, effective: float, *, interactions: bool = True
+) -> ImpliedErrors:
     """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
+    psd = explaining_psd(given, coordinates, effective, interactions=interactions)
     interactions = psd.interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(standardized, interactions)
     regression = regress(moments, psd, given, effective)
-    return errors_of(regression, given.draws.dim, psd.order, interactions, given.draws.num_chains)
+    return errors_of(regression, given.draws.dim, interactions)
 
 
-@partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def errors_of(regression: Regression, dim: int, order: int, interactions: bool, num_chains: int) -> ImpliedErrors:
+@partial(jax.jit, static_argnums=(1, 2))
+def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedErrors:
     """From a regression of first and second moments of so many coordinates."""
     pairs = _pairs(dim, interactions=interactions)
     sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
 
     def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
         mean, sd, correlation = _summary(value, dim, pairs)
-        # Features of order 1 say nothing of scales, and others may fail to; the draws' own have to do as units.
-        unit = jnp.where(jnp.isnan(sd), sample_sd, sd) if order > 1 else sample_sd
+        # Features may fail to tell a scale; the draws' own has to do as a unit.
+        unit = jnp.where(jnp.isnan(sd), sample_sd, sd)
         # One of each pair of correlations: for many coordinates they take most of the memory.
-        return (sample_mean - mean) / unit, sample_sd / sd, correlation[above]
+        return (sample_mean - mean) / unit, jnp.log(sample_sd / sd), correlation[above]
 
     above = np.triu_indices(dim)
-    off, scale, correlation = quantities(regression.value)
-    # Delta method: how each draw moves the moments, and those the quantities.
-    moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(regression.influence)
-    off_error, scale_error, correlation_error = (jnp.sqrt(variance_of_mean(part, num_chains)) for part in moved)
+    off, log_ratio, correlation = quantities(regression.value)
+    # Delta method: how each draw moves the moments, and those the quantities; what the features leave of them; and how
+    # they vary.
+    columns = jnp.concatenate([regression.influence, regression.residual, regression.deviation])
+    moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(columns)
 
-    sees_scales, sees_correlations = order > 1, order > 1 and interactions
-    explained = regression.explained if sees_scales else regression.explained[:dim]
+    def uncertainty(part: Array) -> tuple[Array, Array, Array, Array]:
+        """Standard error, what may be unseen, the share explained, and whether that is enough for a number."""
+        influence, residual, deviation = jnp.split(part, 3)
+        unseen, explained = regression.unseen_of(residual), explained_share(residual, deviation)
+        is_known = (explained >= LEAST_EXPLAINED) & (unseen <= _MOST_UNSEEN)
+        return regression.error_of_mean(influence), unseen, explained, jnp.where(is_known, 0, jnp.nan)
+
+    mean_se, mean_unseen, mean_explained, mean_known = uncertainty(moved[0])
+    log_se, log_unseen, sd_explained, sd_known = uncertainty(moved[1])
+    correlation_se, correlation_unseen, _, correlation_known = uncertainty(moved[2])
+    ratio = jnp.exp(log_ratio) + sd_known
+
+    def matrix(entries: Array) -> Array | None:
+        return _symmetric(entries, dim, above) if interactions else None
+
     return ImpliedErrors(
-        mean_off=off,
-        mean_off_se=off_error,
-        sd_ratio=scale if sees_scales else None,
-        sd_ratio_se=scale_error if sees_scales else None,
-        correlation=sample_correlation if sees_correlations else None,
-        true_correlation=_symmetric(correlation, dim, above) if sees_correlations else None,
-        correlation_se=_symmetric(correlation_error, dim, above) if sees_correlations else None,
-        explained=explained.min(),
+        mean_off=off + mean_known,
+        mean_off_se=mean_se,
+        mean_off_unseen=mean_unseen,
+        sd_ratio=ratio,
+        sd_ratio_se=log_se * ratio,
+        sd_ratio_unseen=log_unseen,
+        correlation=sample_correlation if interactions else None,
+        true_correlation=matrix(correlation + correlation_known),
+        correlation_se=matrix(correlation_se),
+        correlation_unseen=matrix(correlation_unseen),
+        mean_explained=mean_explained,
+        sd_explained=sd_explained,
     )
 
 

@@ -7,12 +7,17 @@ are right, and corrects their bias where they are not. With C the covariance and
     E_P[f] ≈ f̄ − βᵀτ̄ = Σ_i w_i g_i f(x_i),   g_i = 1 − (τ_i − τ̄)ᵀ (C + λ)⁻¹ τ̄,
 
 a weighted mean whose weights do not depend on f. It is exact where f − E_P[f] is in the span of the features, as it is
-for a Gaussian target and polynomials up to the features' order, whatever the draws.
+for a Gaussian target and polynomials up to the features' order, whatever the draws. So draws may be given other weights
+first: those whose features are extreme get less, lest a few of them rule the fit.
+
+What the features do not explain, the residual ρ, may have a mean under the target that no draw tells of. Its mean under
+the draws' law Q is zero, and |E_P ρ| ≤ sd_Q(ρ) √χ²(P‖Q | τ), of which the features see τ̄ᵀC⁻¹τ̄. It is taken that what
+they do not see is in proportion to what they see: the constant was found on targets whose truth is known.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,25 +50,72 @@ _POINTS = 2**13
 # Leverages, which say how closely a draw is fitted because it is fitted to, stay below this.
 _LARGEST_LEVERAGE = 0.95
 
+# A draw whose features are M times as far out as usual, squared, has weight 1 / (1 + M / 3), after three rounds.
+_USUAL_DISTANCE, _ROUNDS = 3, 3
 
-class Regression(NamedTuple):
-    """Functions regressed on Stein features: estimates of E_P[f], means over the draws, shares of variance explained.
+# How much wronger than what features see that may be which they do not see, as a standard deviation.
+_UNSEEN = 1.5
 
-    `influence` is how much each draw, or a stretch of successive ones, moves an estimate: its mean is the error.
+
+@register_dataclass
+@dataclass(frozen=True)
+class Regression:
+    """Functions regressed on Stein features.
+
+    value
+        Estimates of E_P[f].
+    mean
+        Means over the draws.
+    influence
+        How much each draw, or a stretch of successive ones, moves an estimate: its mean is the error.
+    residual, deviation
+        What the fit leaves of f at some draws, and how far f is from its mean there; their mean squares are variances.
+    seen
+        τ̄ᵀC⁻¹τ̄, how far the draws are off as far as features tell, less what chance makes of it.
+    ridge
+        The ridge λ, in units of the features' variances.
     """
 
     value: Float[Array, " functions"]
     mean: Float[Array, " functions"]
-    explained: Float[Array, " functions"]
     influence: Float[Array, "points functions"]
+    residual: Float[Array, "points functions"]
+    deviation: Float[Array, "points functions"]
+    seen: Scalar
     ridge: Scalar
-    num_features: int
-    num_chains: int
+    num_features: int = static()
+    num_chains: int = static()
 
     @property
     def standard_error(self) -> Float[Array, " functions"]:
         """Standard errors, autocorrelation included."""
-        return jnp.sqrt(variance_of_mean(self.influence, self.num_chains))
+        return self.error_of_mean(self.influence)
+
+    @property
+    def explained(self) -> Float[Array, " functions"]:
+        """Shares of the functions' variances that the features explain."""
+        return explained_share(self.residual, self.deviation)
+
+    @property
+    def unseen(self) -> Float[Array, " functions"]:
+        """How far off the estimates may be because of what the features do not explain."""
+        return self.unseen_of(self.residual)
+
+    def error_of_mean(self, influence: Float[Array, "points columns"]) -> Float[Array, " columns"]:
+        """Standard errors of quantities, of which these are the influences."""
+        return jnp.sqrt(variance_of_mean(influence, self.num_chains))
+
+    def unseen_of(self, residual: Float[Array, "points columns"]) -> Float[Array, " columns"]:
+        """How far off quantities may be, of which these are the residuals."""
+        return _UNSEEN * jnp.sqrt((residual**2).mean(axis=0) * self.seen)
+
+
+def explained_share(
+    residual: Float[Array, "points columns"], deviation: Float[Array, "points columns"]
+) -> Float[Array, " columns"]:
+    """One less the ratio of variances; one for what does not vary."""
+    variance = (deviation**2).mean(axis=0)
+    return 1 - jnp.where(variance > 0, (residual**2).mean(axis=0) / jnp.where(variance > 0, variance, 1), 0)
 
 
 class Functions(ABC):
@@ -134,12 +186,12 @@ class _Problem:
     stretch: int = static(default=1)
 
 
-_Fit = tuple[Array, Array, Array, Array, Array]
+_Fit = tuple[Array, Array, Array, Array, Array, Array, Array]
 
 
 def _from_features(data: Data, problem: _Problem) -> _Fit:
-    """Two passes: the normal equations, then residuals and influences."""
-    plan, weights, x, n = problem.plan, data.weights, data.x, data.num_draws
+    """Weights for the draws; then two passes: the normal equations, and residuals and influences."""
+    plan, x, n = problem.plan, data.x, data.num_draws
     assert isinstance(plan, FeaturePlan)
     scorer, moved = data.scorer(), plan.prepare(data).scorer()
     first = data.first_row()
@@ -148,11 +200,19 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     bytes_per_draw = plan.working_bytes(x) + 8 * (x.shape[1] + offset.size) * x.dtype.itemsize
     length = block_length(n, bytes_per_draw)
 
-    def columns(block: PyTree) -> tuple[Block, Block]:
-        return plan.features(*moved(block)) - tau_offset, problem.functions.values(scorer(block)[0]) - offset
+    def features(block: PyTree) -> Block:
+        return plan.features(*moved(block)) - tau_offset
+
+    def values(block: PyTree) -> Block:
+        return problem.functions.values(scorer(block)[0]) - offset
+
+    given = jnp.full(n, 1 / n, x.dtype) if data.weights is None else data.weights
+    weights = _without_extremes(features, data.rows, given, length)
+    # Draws of unequal weights are worth fewer (Kish).
+    effective = problem.effective / (n * (weights**2).sum())
 
     def on_block(block: PyTree, block_weights: Weights) -> tuple[PyTree, None]:
-        tau, f = columns(block)
+        tau, f = features(block), values(block)
         counted = weighted(jnp.concatenate([jnp.ones_like(tau[:, :1]), tau], axis=1), block_weights)
         return (
             einsum("ni,nj->ij", counted, jnp.concatenate([tau, f], axis=1)),
@@ -160,9 +220,11 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
             weighted(f**2, block_weights).sum(axis=0),
         ), None
 
+    def mean_on_block(block: PyTree, block_weights: Weights) -> tuple[PyTree, None]:
+        return weighted(values(block), block_weights).sum(axis=0), None
+
+    plain_mean, _ = sum_over_blocks(mean_on_block, data.rows, given, length)
     (products, f_mean, f_squares), _ = sum_over_blocks(on_block, data.rows, weights, length)
-    if weights is None:
-        products, f_mean, f_squares = products / n, f_mean / n, f_squares / n
     count = products.shape[0] - 1
     centre = products[0, :count]
     covariance = products[1:, :count] - jnp.outer(centre, centre)
@@ -170,43 +232,78 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     variance = jnp.maximum(f_squares - f_mean**2, 0)
 
     # In units of the features' standard deviations; a feature that is constant has no part in it.
-    scale = jnp.sqrt(jnp.diag(covariance))
-    inverse = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
+    inverse = _inverse_scale(covariance)
     eigenvalues, directions = jnp.linalg.eigh(covariance * jnp.outer(inverse, inverse))
     eigenvalues = jnp.maximum(eigenvalues, 0)
     projected = einsum("ji,jk->ik", directions, with_f * inverse[:, None])
-    ridge = _ridge(eigenvalues, projected, variance, problem.effective)
+    ridge = _ridge(eigenvalues, projected, variance, effective)
     shrunk = directions / (eigenvalues + ridge)[None]
     slope = inverse[:, None] * einsum("ij,jk->ik", shrunk, projected)
     freedom = 1 + (eigenvalues / (eigenvalues + ridge)).sum()
     # (C + λ)⁻¹ τ̄, what turns features into weights.
     mean = tau_offset[0] + centre
     tilt = inverse * einsum("ij,kj,k->i", shrunk, directions, mean * inverse)
+    seen = jnp.maximum((mean * tilt).sum() - freedom / effective, 0)
 
-    def residuals(stretches: PyTree) -> tuple[Block, Block]:
-        block = join_draws(stretches)
-        tau, f = columns(block[0])
-        centred = tau - centre[None]
-        e = f - f_mean[None] - einsum("nj,jk->nk", centred, slope)
+    def residuals(stretches: PyTree) -> tuple[Block, Block, Block]:
+        block, block_weights = join_draws(stretches)
+        share = n * block_weights[:, None]
+        centred, f = features(block) - centre[None], values(block) - f_mean[None]
+        e = f - einsum("nj,jk->nk", centred, slope)
         projected = einsum("nj,ji->ni", centred * inverse[None], directions) / jnp.sqrt(eigenvalues + ridge)[None]
-        e = e * _left_out((projected**2).sum(axis=1), freedom, n, problem.effective)[:, None]
-        g = block[1] * (1 - einsum("nj,j->n", centred, tilt))
-        both = g[:, None] * e, block[1][:, None] * e**2
-        return jax.tree.map(lambda values: values.reshape(-1, problem.stretch, values.shape[1]).mean(axis=1), both)
+        leverage = block_weights * (1 + (projected**2).sum(axis=1))
+        e = e * _left_out(leverage, freedom, n, effective)[:, None]
+        g = share * (1 - einsum("nj,j->n", centred, tilt)[:, None])
+        influence = (g * e).reshape(-1, problem.stretch, e.shape[1]).mean(axis=1)
+        # Of the first draw of each stretch; squares are weighted.
+        return influence, *((jnp.sqrt(share) * part)[:: problem.stretch] for part in (e, f))
 
-    share = jnp.ones(n, x.dtype) if weights is None else weights * n
     chain = n // problem.num_chains
     whole = chain - chain % problem.stretch
-    kept = join_draws(jax.tree.map(lambda leaf: leaf[:, :whole], split_draws((data.rows, share), problem.num_chains)))
+    kept = join_draws(jax.tree.map(lambda leaf: leaf[:, :whole], split_draws((data.rows, weights), problem.num_chains)))
     grouped = split_draws(kept, problem.num_chains * whole // problem.stretch)
-    influence, squares = map_over_blocks(residuals, grouped, max(1, length // problem.stretch))
+    influence, residual, deviation = map_over_blocks(residuals, grouped, max(1, length // problem.stretch))
     value = f_mean - einsum("j,jk->k", mean, slope)
-    explained = 1 - squares.mean(axis=0) / jnp.where(variance > 0, variance, 1)
-    return offset[0] + value, offset[0] + f_mean, jnp.where(variance > 0, explained, 1), influence, ridge
+    return offset[0] + value, offset[0] + plain_mean, influence, residual, deviation, seen, ridge
+
+
+def _without_extremes(
+    features: Callable[[PyTree], Block], rows: PyTree, given: Float[Array, " draws"], length: int
+) -> Float[Array, " draws"]:
+    """Weights of draws, less than given to those whose features are far from the others'."""
+
+    def moments(block: PyTree, weights: Weights) -> tuple[PyTree, None]:
+        tau = features(block)
+        counted = weighted(tau, weights)
+        return (counted.sum(axis=0), einsum("ni,nj->ij", counted, tau)), None
+
+    def again(_: int, weights: Float[Array, " draws"]) -> Float[Array, " draws"]:
+        (centre, squares), _ = sum_over_blocks(moments, rows, weights, length)
+        covariance = squares - jnp.outer(centre, centre)
+        inverse = _inverse_scale(covariance)
+        # A little ridge: features that move together do no harm, and need no digits.
+        ridge = jnp.eye(len(centre), dtype=centre.dtype) * 100 * jnp.finfo(centre.dtype).eps * len(centre)
+        factor = jnp.linalg.cholesky(covariance * jnp.outer(inverse, inverse) + ridge)
+
+        def distance(block: PyTree) -> Float[Array, " block"]:
+            centred = (features(block) - centre[None]) * inverse[None]
+            return (jax.scipy.linalg.solve_triangular(factor, centred.T, lower=True) ** 2).mean(axis=0)
+
+        # In units of what is usual, which is one.
+        weights = given / (1 + map_over_blocks(distance, rows, length) / _USUAL_DISTANCE)
+        return weights / weights.sum()
+
+    return jax.lax.fori_loop(0, _ROUNDS, again, given)
+
+
+def _inverse_scale(covariance: Float[Array, "features features"]) -> Float[Array, " features"]:
+    """One over the features' standard deviations; zero where a feature is constant."""
+    scale = jnp.sqrt(jnp.maximum(jnp.diag(covariance), 0))
+    return jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
 
 
 def _from_gram(data: Data, problem: _Problem) -> _Fit:
-    """The same from the Gram matrix, where features outnumber draws."""
+    """The same from the Gram matrix, where features outnumber draws; all of which have the same weight."""
     gram = problem.plan.gram(*problem.plan.prepare(data).scored().rows)
     x, _ = data.scored().rows
     n = len(x)
@@ -231,22 +328,24 @@ def _from_gram(data: Data, problem: _Problem) -> _Fit:
     solved = einsum("ni,ik->nk", shrunk, coordinates)
     e = centred - einsum("nm,mk->nk", matrix, solved)
     kept = eigenvalues / (eigenvalues + ridge)
-    leverage = n * (directions**2 * kept[None]).sum(axis=1)
-    e = e * _left_out(leverage, 1 + kept.sum(), n, problem.effective)[:, None]
+    leverage, freedom = (directions**2 * kept[None]).sum(axis=1), 1 + kept.sum()
+    e = e * _left_out(1 / n + leverage, freedom, n, problem.effective)[:, None]
     tilt = einsum("ni,mi,m->n", shrunk, directions, along_mean) / unit
     g = 1 - (tilt - tilt.mean())
     value = f_mean - einsum("n,nk->k", along_mean, solved) / (n * unit)
-    explained = 1 - (e**2).mean(axis=0) / jnp.where(variance > 0, variance, 1)
-    return offset[0] + value, offset[0] + f_mean, jnp.where(variance > 0, explained, 1), g[:, None] * e, ridge
+    # τ̄ᵀ(C + λ)⁻¹τ̄ by the identity of Woodbury.
+    seen = (rows.mean() - (along_mean * tilt).sum() / n) / (ridge * unit)
+    seen = jnp.maximum(seen - freedom / problem.effective, 0)
+    return offset[0] + value, offset[0] + f_mean, g[:, None] * e, e, centred, seen, ridge
 
 
 def _left_out(leverage: Float[Array, " draws"], freedom: Scalar, n: int, effective: Scalar) -> Float[Array, " draws"]:
-    """What turns residuals into those of a fit to all other draws; leverages are times the number of draws.
+    """What turns residuals into those of a fit to all other draws.
 
     Dependent draws are fitted more closely than their number suggests, all of them alike.
     """
     closely = jnp.sqrt((1 - freedom / n) / jnp.maximum(1 - freedom / effective, 1 - _LARGEST_LEVERAGE))
-    return jnp.maximum(closely, 1) / (1 - jnp.minimum((1 + leverage) / n, _LARGEST_LEVERAGE))
+    return jnp.maximum(closely, 1) / (1 - jnp.minimum(leverage, _LARGEST_LEVERAGE))
 
 
 def _ridge(

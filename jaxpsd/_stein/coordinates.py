@@ -6,6 +6,7 @@ so that x = loc + scale·y and the scores are simply scaleᵀ s.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -208,7 +209,7 @@ def resolve(transform: Transform | str, given: Given) -> Affine | None:
 def fit(rule: Rule, given: Given) -> Affine:
     """Fit a rule; what cannot be inverted is an error, or NaN where values cannot be looked at."""
     if rule is Rule.TARGET:
-        return canonical(given)
+        return canonical(given).for_tests
     draws = given.draws
     if rule is Rule.WHITEN and draws.num_draws <= draws.dim:
         raise ValueError(
@@ -221,8 +222,22 @@ def fit(rule: Rule, given: Given) -> Affine:
     return affine
 
 
-def canonical(given: Given, by_draws: Affine | None = None) -> Affine:
-    """Location and covariance of the target, as draws and scores imply them: its canonical coordinates.
+class Canonical(NamedTuple):
+    """Coordinates in which the target has mean zero and the identity as covariance, as draws and scores imply them.
+
+    for_tests
+        By a root of the covariance that does not look at the draws: axes that do turn towards whatever is most extreme
+        in them by chance.
+    for_regression
+        Rotated such that the draws are uncorrelated too: there their features are nearly so.
+    """
+
+    for_tests: Affine
+    for_regression: Affine
+
+
+def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
+    """Location and covariance of the target, as draws and scores imply them.
 
     A Gaussian target has scores s = −Λ(x − μ). Regressing scores on draws gives Λ and μ without error, whatever the
     draws are, and a test in coordinates in which Λ is the identity is not disturbed by fitting them. For other targets
@@ -236,12 +251,12 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Affine:
     by_draws = by_draws or fit(Rule.STANDARDIZE, given)
     dim = given.draws.dim
     if given.draws.num_draws <= dim + 1:
-        return replace(by_draws, fallback=jnp.asarray(dim))
+        return Canonical(*2 * (replace(by_draws, fallback=jnp.asarray(dim)),))
     # Coordinates are chosen, not differentiated through: those of a Gaussian target do not depend on the draws.
-    affine = jax.lax.stop_gradient(Affine(*run(fit_to_target, given, by_draws.loc, by_draws.scale)))
-    if is_concrete(affine) and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(affine)):
+    found = jax.lax.stop_gradient(run(fit_to_target, given, by_draws.loc, by_draws.scale))
+    if is_concrete(found) and not all(np.isfinite(leaf).all() for leaf in found):
         given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
-    return affine
+    return Canonical(*(Affine(found.loc, scale, found.fallback) for scale in (found.scale, found.joint_axes)))
 
 
 def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:

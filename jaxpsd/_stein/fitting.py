@@ -1,12 +1,13 @@
 """Location and scale of draws, and of the target as draws and scores imply them, each in a pass or two."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_static
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
 from jaxpsd._core.draws import ravel
@@ -66,11 +67,27 @@ def fit_to_draws(data: Data, rule: Rule) -> tuple[Array, Array]:
 _CLEARLY = 3
 
 
-def fit_to_target(data: Data, centre: Array, sd: Array) -> tuple[Array, Array, Array]:
-    """Location and scale of the target; and in how many directions the draws' own had to do.
+class TargetFit(NamedTuple):
+    """What draws and scores imply of the target.
 
-    Scores are regressed on draws, in coordinates standardised by the draws' mean and standard deviations.
+    loc
+        Its location.
+    scale
+        A root of its covariance that does not look at the draws: the symmetric one, but for the units.
+    joint_axes
+        Another one, M, in whose coordinates M⁻¹x the draws are uncorrelated too.
+    fallback
+        In how many directions the draws' own location and scale had to do.
     """
+
+    loc: Float[Array, " dim"]
+    scale: Float[Array, "dim dim"]
+    joint_axes: Float[Array, "dim dim"]
+    fallback: Int[Array, ""]
+
+
+def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
+    """Regress scores on draws, in coordinates standardised by the draws' mean and standard deviations."""
     scorer = data.scorer()
 
     def standardized(rows: PyTree) -> Float[Array, "block twice_dim"]:
@@ -106,11 +123,13 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> tuple[Array, Array, A
     inverse = jnp.where(is_implied, 1 / jnp.where(is_implied, precision, 1), 0)
     directions = einsum("ij,jk->ik", factor, axes)
     loc = mean[:dim] + einsum("ij,j,kj,k->i", directions, inverse, directions, mean[dim:])
-    target_covariance = einsum("ij,j,kj->ik", directions, jnp.where(is_implied, inverse, 1), directions)
-    scale = symmetric_root(target_covariance)
+    variances = jnp.where(is_implied, inverse, 1)
+    scale = symmetric_root(einsum("ij,j,kj->ik", directions, variances, directions))
+    joint_axes = directions * jnp.sqrt(variances)[None]
     # NaN if a score was.
-    scale = scale + 0 * covariance.sum()
-    return centre + sd * loc, sd[:, None] * scale, dim - is_implied.sum()
+    spoiled = 0 * covariance.sum()
+    fallback = dim - is_implied.sum()
+    return TargetFit(centre + sd * loc, sd[:, None] * scale + spoiled, sd[:, None] * joint_axes + spoiled, fallback)
 
 
 def score_linearity(data: Data) -> Float[Array, " dim"]:

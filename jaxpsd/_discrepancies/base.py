@@ -88,7 +88,8 @@ class Discrepancy(ABC):
             raise ValueError(f"{type(self).__name__} has a Stein kernel and no features; use `gram`.")
         shape = (given.draws.num_draws, count)
         check_fits(shape, given.draws.dtype, "The feature matrix", "`v_statistic` and `u_statistic` do without it.")
-        return self._returned(run(_features, given, plan.as_features(), result="draws"), given, "A Stein feature")
+        features = run(_features, given, plan.as_features(), result="draws")
+        return self._returned(features, given, plan, "A Stein feature")
 
     def gram(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Float[Array, "draws draws"]:
         """Stein kernel Δ(x_i, x_j) of each pair of draws. Parameters as in a call."""
@@ -96,7 +97,7 @@ class Discrepancy(ABC):
         given = check_input(target, samples, None, chains)
         plan, shape = self._plan(given), (given.draws.num_draws,) * 2
         check_fits(shape, given.draws.dtype, "The Gram matrix", "`v_statistic` and `u_statistic` do without it.")
-        return self._returned(run(_gram, given, plan, result="gathered"), given, "The Stein kernel")
+        return self._returned(run(_gram, given, plan, result="gathered"), given, plan, "The Stein kernel")
 
     # --- what tests, streams and rankings ask -----------------------------------------------------------------
 
@@ -147,10 +148,10 @@ class Discrepancy(ABC):
         if is_concrete(values) and not np.isfinite(values).all():
             given.raise_for_value(what, self._remedy)
 
-    def _returned(self, values: Array, given: Given, what: str) -> Array:
+    def _returned(self, values: Array, given: Given, plan: Plan, what: str) -> Array:
         """Values on their way to the user."""
         self._check_value(values, given, what)
-        warn_of(given.doubts)
+        warn_of((*given.doubts, *find_fallback(plan.transform, given.draws)))
         return values
 
     @abstractmethod

@@ -220,8 +220,9 @@ class FSSD(QuadraticDiscrepancy):
         """U / √(σ² + γ), which the power of a test grows with; γ is the regularisation. Parameters as in a call."""
         check_positive(regularization, "regularization")
         given = check_input(target, samples, None, chains)
-        result = run(_criterion_of_draws, given, self._plan(given), regularization, result="gathered")
-        return self._returned(result, given, "The power criterion")
+        plan = self._plan(given)
+        result = run(_criterion_of_draws, given, plan, regularization, result="gathered")
+        return self._returned(result, given, plan, "The power criterion")
 
     _remedy = (
         "Features are too large to be squared: use `transform='standardize'`, or float64 "

@@ -139,23 +139,25 @@ class LinearKSD(_OfKernel):
     ) -> Scalar:
         """Root of the mean over successive pairs; zero where that is negative, as it may be. Equal weights only."""
         given = check_input(target, samples, weights, chains)
-        return self._returned(self._value(given), given, "The statistic")
+        plan = self._plan(given)
+        return self._returned(safe_root(self._mean_and_error(given, plan)[0]), given, plan, "The statistic")
 
     def u_statistic(self, target: Target, samples: PyTree, *, chains: bool | None = None) -> Scalar:
         """Squared discrepancy without bias, the mean over successive pairs. Parameters as in a call."""
         given = check_input(target, samples, None, chains)
-        return self._returned(self._mean_and_error(given)[0], given, "The statistic")
+        plan = self._plan(given)
+        return self._returned(self._mean_and_error(given, plan)[0], given, plan, "The statistic")
 
     def _value(self, given: Given) -> Scalar:
-        return safe_root(self._mean_and_error(given)[0])
+        return safe_root(self._mean_and_error(given, self._plan(given))[0])
 
-    def _mean_and_error(self, given: Given) -> tuple[Scalar, Scalar]:
+    def _mean_and_error(self, given: Given, plan: Plan) -> tuple[Scalar, Scalar]:
         """The mean over successive pairs, and its standard error."""
         if given.weights is not None:
             raise ValueError("LinearKSD has no weights; use KSD.")
         if given.draws.num_draws < 2:
             raise ValueError("LinearKSD is a mean over pairs of draws; got a single draw.")
-        return run(_mean_over_pairs, given, self._plan(given), result="gathered")
+        return run(_mean_over_pairs, given, plan, result="gathered")
 
 
 @register_dataclass

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import as_real, check_choice, check_fits, check_positive_integer, is_concrete, readable_bytes
-from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, check_input
@@ -21,7 +20,7 @@ from jaxpsd._discrepancies.base import QuadraticDiscrepancy
 from jaxpsd._discrepancies.plans import FeaturePlan, Part, Plan
 from jaxpsd._discrepancies.psd_plans import BASES, KernelPlan, MomentPlan, PolynomialPlan, replicate_bytes
 from jaxpsd._stein import polynomials
-from jaxpsd._stein.coordinates import Transform, check_streamable, find_fallback, resolve
+from jaxpsd._stein.coordinates import Transform, check_streamable, resolve
 
 # Monomials of higher degrees leave the range of floating-point numbers, and their programs grow with the square.
 _HIGHEST_ORDER = 20
@@ -147,9 +146,7 @@ class PSD(QuadraticDiscrepancy):
         self._check_pairs("sum over degrees")
         given = check_input(target, samples, weights, chains)
         plan = self._plan(given)
-        values = self._returned(self._parts(given, plan), given, "A part of the statistic")
-        warn_of(find_fallback(plan.transform, given.draws))
-        return values
+        return self._returned(self._parts(given, plan), given, plan, "A part of the statistic")
 
     def _parts(self, given: Given, plan: Plan) -> Float[Array, " order"]:
         """V of each degree."""

@@ -122,7 +122,7 @@ class RFSD(QuadraticDiscrepancy):
 
     def _log_value(self, given: Given) -> Scalar:
         plan = self._plan(given)
-        return self._returned(run(_log_value, given, plan, result="gathered"), given, "The logarithm")
+        return self._returned(run(_log_value, given, plan, result="gathered"), given, plan, "The logarithm")
 
     def _statistic(self, program: Program, given: Given) -> tuple[Scalar, tuple[Doubt, ...]]:
         # Users have been warned of the doubts with the logarithm.

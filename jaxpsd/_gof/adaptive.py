@@ -8,13 +8,14 @@ are the hardest to see, since tails and skewness, where they are wrong, tend to 
 """
 
 from dataclasses import replace
+from math import ceil
 from typing import NamedTuple
 
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
-from jaxpsd._core.checks import check_choice, check_key, check_positive_integer
+from jaxpsd._core.checks import check_choice, check_key, check_positive_integer, is_concrete
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.programs import Data, run
@@ -28,7 +29,7 @@ from jaxpsd._gof.dependence import Dependence
 from jaxpsd._gof.gof_test import score_in_advance
 from jaxpsd._gof.result import GofResult
 from jaxpsd._gof.settings import BOOTSTRAPS, Settings, check_several, check_weights_suit
-from jaxpsd._stein.coordinates import Transform, resolve
+from jaxpsd._stein.coordinates import Affine, Transform, resolve
 from jaxpsd._stein.fitting import score_linearity
 from jaxpsd._stein.polynomials import Interactions, num_monomials
 
@@ -160,6 +161,7 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
     """What to look at: fixed before any feature is, by how many draws there are, and by how Gaussian the target is."""
     effective, demand, num_replicates = supply
     n, dim, left_out = draws.num_draws, draws.dim, []
+    own_coordinates = _fallback(psd.transform)
     degrees = []
     for degree in range(1, psd.order + 1):
         fewest = _FEWEST_DRAWS.get(degree, max(_FEWEST_DRAWS.values())) * demand
@@ -168,7 +170,7 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
         else:
             name = name_of_degree(degree)
             left_out.append(
-                f"{name}: takes {fewest:,.0f} effective draws of such a target, and these are {effective:,.0f}"
+                f"{name}: takes {ceil(fewest):,} effective draws of such a target, and these are {int(effective):,}"
             )
     order = max(degrees)
 
@@ -192,7 +194,11 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
         label = f"largest of degree{' 1' if highest == 1 else 's 1 and 2'}{kind}"
         found.append((label, Part(tuple(range(1, highest + 1)), powers=not together, measure="largest")))
     if dim > 1 and order > 1:
-        found.append((_OVERALL, Part((2,), powers=True, measure="sum")))
+        # Squares about the draws' own mean are too small by a little each, which their sum shows.
+        if own_coordinates:
+            left_out.append(f"{_OVERALL}: scores imply no scale of the target in {own_coordinates:,} directions")
+        else:
+            found.append((_OVERALL, Part((2,), powers=True, measure="sum")))
     if together:
         found.insert(1, (_PRODUCTS, Part((2,))))
     kept = replace(psd, order=order, interactions=check_interactions(2, order) if together else False)
@@ -205,6 +211,12 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
         else:
             left_out.append(f"{_PRODUCTS}: too many features of {dim:,} coordinates, and too many pairs of draws")
     return _Parts(contributions, tuple(left_out))
+
+
+def _fallback(transform: Transform) -> int:
+    """In how many directions coordinates are the draws' own, as far as values can be looked at."""
+    count = transform.fallback if isinstance(transform, Affine) else None
+    return int(count) if count is not None and is_concrete(count) else 0
 
 
 # Degree 2 with products, and its squares summed.

@@ -96,12 +96,12 @@ def aggregate_test(
     settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
     settings.check_attainable()
     check_weights_suit(method, weights)
-    for discrepancy in labelled.values():
+    for _, discrepancy in labelled:
         if method == "multinomial":
             discrepancy._check_pairs("U-statistic, which this method tests,")
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)
-    contributions = [Contribution(each, (Part(),), (label,), (1.0,), (1.0,)) for label, each in labelled.items()]
+    contributions = [Contribution(each, (Part(),), (label,), (1.0,)) for label, each in labelled]
     result = aggregate(rng_key, contributions, score_in_advance(given), settings)
     warn_of(result.doubts)
     return result
@@ -147,8 +147,8 @@ def _joined(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(each for part in parts for each in part)
 
 
-def _check_discrepancies(discrepancies: object) -> dict[str, Discrepancy]:
-    """Discrepancies by label."""
+def _check_discrepancies(discrepancies: object) -> list[tuple[str, Discrepancy]]:
+    """Discrepancies, each with what it is called."""
     is_mapping = isinstance(discrepancies, Mapping)
     if not is_mapping and (not isinstance(discrepancies, Sequence) or isinstance(discrepancies, str)):
         found = type(discrepancies).__name__
@@ -166,7 +166,7 @@ def _check_discrepancies(discrepancies: object) -> dict[str, Discrepancy]:
         labels = [_describe(each) for each in several]
         # Those that read alike are numbered.
         labels = [label if labels.count(label) == 1 else f"{label}, number {k}" for k, label in enumerate(labels, 1)]
-    return dict(zip(labels, several, strict=True))
+    return list(zip(labels, several, strict=True))
 
 
 def _describe(thing: Any) -> str:

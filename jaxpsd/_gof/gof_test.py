@@ -275,7 +275,8 @@ def _limit_test(
     check_underflow(jnp.append(jnp.abs(matrix).max(), statistic), lambda: largest_score(given), "The scores")
     if null is not None:
         matrix = move_to_devices_of(statistic, limit_of(null, "The null distribution", centred=False)[1])
-    doubts = (*given.doubts, *find_doubts(seen, given.draws, plan, "asymptotic", independent=True))
+    found = find_doubts(seen, given.draws, plan, "asymptotic", independent=True)
+    doubts = (*given.doubts, *find_fallback(plan.transform, given.draws), *found)
     if deterministic:
         return _deterministic(statistic, matrix, n, settings).doubted(doubts)
     key = move_to_devices_of(matrix, rng_key)
@@ -300,18 +301,18 @@ def _deterministic(u: Array, matrix: Array, num_draws: int, settings: Settings) 
 
 def _normal_test(discrepancy: LinearKSD, given: Given, settings: Settings) -> GofResult:
     """For a mean of independent terms."""
-    draws = given.draws
+    draws, plan = given.draws, discrepancy._plan(given)
     if draws.num_draws < 4:
         raise ValueError(f"A z-test of means over pairs takes at least two pairs; got {draws.num_draws} draws.")
     if given.is_concrete and draws.num_draws > draws.num_chains:
         given = score_in_advance(given)
-        time, is_dependent = measure_dependence(given, discrepancy._plan(given))
+        time, is_dependent = measure_dependence(given, plan)
         if is_dependent:
             raise ValueError(
                 f"{type(discrepancy).__name__} takes pairs of successive draws as independent, but these are "
                 f"correlated over about {time:.2g} draws. Thin them by more than that, or use KSD."
             )
-    u, error = discrepancy._mean_and_error(given)
+    u, error = discrepancy._mean_and_error(given, plan)
     discrepancy._check_value(jnp.append(u, error), given, "The statistic or its standard error")
     if is_concrete(error) and error == 0:
         raise FloatingPointError(
@@ -320,4 +321,5 @@ def _normal_test(discrepancy: LinearKSD, given: Given, settings: Settings) -> Go
         )
     p = jax.scipy.stats.norm.sf(u / error)
     threshold = error * jax.scipy.stats.norm.isf(settings.alpha)
-    return without_replicates(u, p, threshold, settings).doubted(given.doubts)
+    doubts = (*given.doubts, *find_fallback(plan.transform, draws))
+    return without_replicates(u, p, threshold, settings).doubted(doubts)

@@ -262,7 +262,8 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
 def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:
     """One transform for several sample sets, of which some may have gone astray.
 
-    Locations and scales are medians over the sets, correlations means. Sets that do not move tell nothing of scales.
+    Locations and scales are medians over the sets, correlations means. Sets that do not move tell nothing of scales,
+    nor of the target's do those whose scores imply none, unless that holds for all.
     """
     fits, reasons = [], []
     for given in sets:
@@ -272,16 +273,22 @@ def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:
             reasons.append(error)
     if not fits:
         raise reasons[0]
+    fallback = None
+    if rule is Rule.TARGET:
+        dim = sets[0].draws.dim
+        fits = [affine for affine in fits if affine.fallback is not None and int(affine.fallback) < dim] or fits
+        fallback = jnp.asarray(int(np.median([affine.fallback for affine in fits])))
     loc = np.median([affine.loc for affine in fits], axis=0)
     scales = [np.asarray(affine.scale) for affine in fits]
     if any(scale.ndim == 1 for scale in scales):
         lengths = [scale if scale.ndim == 1 else np.linalg.norm(scale, axis=1) for scale in scales]
-        return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)))
+        return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)), fallback)
     lengths = [np.linalg.norm(scale, axis=1) for scale in scales]
     factors = [scale / length[:, None] for scale, length in zip(scales, lengths, strict=True)]
-    correlation = jnp.asarray(np.mean([factor @ factor.T for factor in factors], axis=0))
-    root = symmetric_root(correlation) if rule is Rule.TARGET else jnp.linalg.cholesky(correlation)
-    return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0))[:, None] * root)
+    # FFᵀ is the mean of the sets' correlations.
+    factor = jnp.asarray(np.concatenate(factors, axis=1) / len(factors) ** 0.5)
+    root = symmetric_root(factor) if rule is Rule.TARGET else jnp.linalg.cholesky(einsum("ik,jk->ij", factor, factor))
+    return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0))[:, None] * root, fallback)
 
 
 def find_fallback(transform: Affine | None, draws: Draws) -> tuple[Doubt, ...]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from jaxpsd._core.blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
 from jaxpsd._core.draws import ravel
 from jaxpsd._core.programs import Data
-from jaxpsd._core.sharding import from_first_share, largest_of_shares
+from jaxpsd._core.sharding import from_first_share, largest_of_shares, sum_of_shares
 from jaxpsd._core.types import Block, Choice, PyTree, Weights
 
 
@@ -87,49 +87,77 @@ class TargetFit(NamedTuple):
 
 
 def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
-    """Regress scores on draws, in coordinates standardised by the draws' mean and standard deviations."""
-    scorer = data.scorer()
+    """Regress scores on draws.
 
-    def standardized(rows: PyTree) -> Float[Array, "block twice_dim"]:
+    In coordinates in which the draws, standardised by their mean and standard deviations, are nearly white: however
+    strongly they are correlated, no digits are lost.
+    """
+    scorer, x, dim = data.scorer(), data.x, data.x.shape[1]
+    rough = _rough_factor(data, centre, sd)
+    inverse = jax.scipy.linalg.solve_triangular(rough, jnp.eye(dim, dtype=x.dtype), lower=True)
+
+    def whitened(rows: PyTree) -> Float[Array, "block twice_dim"]:
         x, s = scorer(rows)
-        return jnp.concatenate([(x - centre[None]) / sd[None], s * sd[None]], axis=1)
+        z = einsum("nj,ij->ni", (x - centre[None]) / sd[None], inverse)
+        return jnp.concatenate([z, einsum("nj,ji->ni", s * sd[None], rough)], axis=1)
 
-    x, n, dim = data.x, data.num_draws, data.x.shape[1]
     # Scores that hardly vary about a large value keep their digits.
-    offset = from_first_share(standardized(data.first_row()))
+    offset = from_first_share(whitened(data.first_row()))
 
     def on_block(block: PyTree, block_weights: Weights) -> tuple[tuple[Array, Array], None]:
-        values = standardized(block) - offset
+        values = whitened(block) - offset
         counted = weighted(values, block_weights)
         return (sum_draws(counted), product_over_draws(counted, values)), None
 
     length = block_length(len(x), 8 * dim * x.dtype.itemsize)
     (mean, product), _ = sum_over_blocks(on_block, data.rows, data.weights, length)
+    n = data.num_draws
     if data.weights is None:
         mean, product = mean / n, product / n
+    else:
+        # As many draws of equal weight would say as much.
+        n = 1 / sum_of_shares(sum_draws(data.weights**2))
     covariance = product - jnp.outer(mean, mean)
     mean = mean + offset[0]
     own, cross, of_scores = covariance[:dim, :dim], covariance[:dim, dim:], covariance[dim:, dim:]
 
     # In coordinates z = L⁻¹x, in which the draws are white, scores are Lᵀs and fitted by −Bz, Λ = L⁻ᵀ B L⁻¹.
     factor = jnp.linalg.cholesky(own)
-    is_regular = (jnp.diag(factor) ** 2 > least_independent(dim, x.dtype)).all()
-    factor = jnp.where(is_regular, factor, jnp.eye(dim, dtype=x.dtype))
+    # Variances are those that the ridge of the rough factor leaves: far below one, they are rounding.
+    is_regular = (jnp.diag(factor) ** 2 > least_independent(dim, x.dtype) ** 0.5).all()
+    factor = jnp.where(is_regular, factor, inverse)
     slope = -jax.scipy.linalg.solve_triangular(factor, einsum("ij,jk->ik", cross, factor), lower=True)
     precision, axes = jnp.linalg.eigh((slope + slope.T) / 2)
     residual = einsum("ji,jk,kl->il", factor, of_scores, factor) - einsum("ji,jk->ik", slope, slope)
-    variance = jnp.maximum(einsum("ji,jk,ki->i", axes, residual, axes), 0) * n / (n - dim - 1)
+    variance = jnp.maximum(einsum("ji,jk,ki->i", axes, residual, axes), 0) * n / jnp.maximum(n - dim - 1, 1)
     is_implied = is_regular & (precision > _CLEARLY * jnp.sqrt(variance / n))
-    inverse = jnp.where(is_implied, 1 / jnp.where(is_implied, precision, 1), 0)
+    inverse_precision = jnp.where(is_implied, 1 / jnp.where(is_implied, precision, 1), 0)
     directions = einsum("ij,jk->ik", factor, axes)
-    loc = mean[:dim] + einsum("ij,j,kj,k->i", directions, inverse, directions, mean[dim:])
-    variances = jnp.where(is_implied, inverse, 1)
-    scale = symmetric_root(einsum("ij,j,kj->ik", directions, variances, directions))
-    joint_axes = directions * jnp.sqrt(variances)[None]
+    loc = mean[:dim] + einsum("ij,j,kj,k->i", directions, inverse_precision, directions, mean[dim:])
+    root = jnp.sqrt(jnp.where(is_implied, inverse_precision, 1))
+    joint_axes = einsum("ij,jk,k->ik", rough, directions, root)
     # NaN if a score was.
-    spoiled = 0 * covariance.sum()
-    fallback = dim - is_implied.sum()
-    return TargetFit(centre + sd * loc, sd[:, None] * scale + spoiled, sd[:, None] * joint_axes + spoiled, fallback)
+    roots = sd[None, :, None] * jnp.stack([symmetric_root(joint_axes), joint_axes]) + 0 * covariance.sum()
+    return TargetFit(centre + sd * einsum("ij,j->i", rough, loc), *roots, dim - is_implied.sum())
+
+
+def _rough_factor(data: Data, centre: Array, sd: Array) -> Float[Array, "dim dim"]:
+    """The Cholesky factor of the draws' correlations, with a little ridge that keeps it regular.
+
+    It need not be exact: what it leaves of correlations is found in a second look.
+    """
+
+    def on_block(block: PyTree, block_weights: Weights) -> tuple[Array, None]:
+        values = (ravel(block) - centre[None]) / sd[None]
+        return product_over_draws(weighted(values, block_weights), values), None
+
+    dim, dtype = data.x.shape[1], data.x.dtype
+    length = block_length(len(data.x), 4 * dim * dtype.itemsize)
+    correlation, _ = sum_over_blocks(on_block, data.positions, data.weights, length)
+    if data.weights is None:
+        correlation = correlation / data.num_draws
+    ridge = least_independent(dim, dtype)
+    return jnp.linalg.cholesky((correlation + ridge * jnp.eye(dim, dtype=dtype)) / (1 + ridge))
 
 
 def score_linearity(data: Data) -> Float[Array, " dim"]:
@@ -154,16 +182,15 @@ def score_linearity(data: Data) -> Float[Array, " dim"]:
     return jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
 
 
-def symmetric_root(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """M with MMᵀ = Σ that is symmetric but for the units: axes stay as near to the coordinates as they can.
+def symmetric_root(factor: Float[Array, "dim columns"]) -> Float[Array, "dim dim"]:
+    """M with MMᵀ = FFᵀ that is symmetric but for the units: axes stay as near to the coordinates as they can.
 
     Axes that the draws choose, such as principal ones, turn towards whatever is most extreme in them by chance.
     """
-    sd = jnp.sqrt(jnp.diag(covariance))
-    eigenvalues, axes = jnp.linalg.eigh(covariance / jnp.outer(sd, sd))
-    # Positive but for rounding.
-    smallest = least_independent(len(sd), sd.dtype)
-    return sd[:, None] * einsum("ij,j,kj->ik", axes, jnp.sqrt(jnp.maximum(eigenvalues, smallest)), axes)
+    sd = jnp.linalg.norm(factor, axis=1)
+    # Not from FFᵀ, in which what is small loses twice as many digits.
+    axes, values, _ = jnp.linalg.svd(factor / sd[:, None], full_matrices=False)
+    return sd[:, None] * einsum("ij,j,kj->ik", axes, values, axes)
 
 
 def least_independent(dim: int, dtype: np.dtype) -> float:

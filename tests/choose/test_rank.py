@@ -123,6 +123,22 @@ def test_a_set_gone_astray_does_not_set_the_scale(rule):
     np.testing.assert_allclose(sorted(first), sorted(without.discrepancy), rtol=0.2)
 
 
+def test_sets_that_tell_nothing_of_the_target_do_not_take_part_in_its_coordinates():
+    # By the first set alone correlations are those of the target; four draws have scales of their own, and so have
+    # draws whose scores have the wrong sign.
+    mixing = jnp.array([[1.0, 0.0], [0.95, 0.3]])
+    x = normal(1) @ mixing.T
+    sets = {"right": x, "few": 3 * x[:3], "between modes": 3 * x[:100]}
+    scores = {label: -jnp.linalg.solve(mixing @ mixing.T, each.T).T for label, each in sets.items()}
+    scores["between modes"] = -scores["between modes"]
+    ranking = jaxpsd.rank(KEY, None, scores, sets, num_replicates=99)
+    assert ranking.best == "right"
+    alone = jaxpsd.PSD(2, basis="hermite", transform="target")(scores["right"], x)
+    np.testing.assert_allclose(ranking.discrepancy[0], alone, rtol=1e-4)
+    only = jaxpsd.rank(KEY, None, {"a": scores["between modes"]}, {"a": sets["between modes"]}, num_replicates=99)
+    assert "imply no scale of the target in 2 of 2" in " ".join(only.remarks[0])
+
+
 def test_a_set_that_diverged_comes_last_with_the_reason():
     bad = normal(1).at[7, 1].set(jnp.nan)
     ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"bad": bad, "good": normal(2)})

@@ -46,6 +46,8 @@ DISCREPANCIES = {
     "pairs": jaxpsd.PSD(3, form="dual"),
     "standardized": jaxpsd.PSD(2, transform="standardize"),
     "whitened": jaxpsd.PSD(2, transform="whiten"),
+    "of the target": jaxpsd.PSD(2, basis="hermite", transform="target"),
+    "Hermite pairs": jaxpsd.PSD(3, basis="hermite", form="dual"),
     "KSD": jaxpsd.KSD(),
     "Gaussian KSD": jaxpsd.KSD(jaxpsd.Gaussian()),
     "own functions": jaxpsd.SteinDiscrepancy(lambda x: jnp.sin(x)),
@@ -53,7 +55,7 @@ DISCREPANCIES = {
 
 
 # Sums of moments, in coordinates that all devices have to agree on, and sums over pairs; the others run on a schedule.
-_FEW = ("pairs", "standardized")
+_FEW = ("pairs", "of the target")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in _FEW else slow) for name in DISCREPANCIES])

@@ -96,6 +96,28 @@ def test_single_precision_is_close_to_double_precision(form):
     np.testing.assert_allclose(*values, rtol=1e-4)
 
 
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_high_orders_keep_their_digits(form):
+    # Tails short enough for degree 20.
+    psd, x, values = jaxpsd.PSD(20, basis="hermite", form=form), np.asarray(draws(100, 1)), []
+    for dtype in (np.float32, np.float64):
+        with jax.enable_x64(dtype == np.float64):
+            values.append(float(psd(-x.astype(dtype), x.astype(dtype))))
+    np.testing.assert_allclose(*values, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("x64")
+def test_norms_and_penalties():
+    x, penalty = draws(), (1.0, 2.0, 4.0)
+    z = jaxpsd.PSD(3, basis="hermite").features(logdensity, x).mean(axis=0)
+    by_degree = 2.0 ** (jaxpsd.PSD(3).exponents(3).sum(axis=1) - 1)
+    for form in ("primal", "dual"):
+        psd = jaxpsd.PSD(3, basis="hermite", penalty=penalty, form=form)
+        np.testing.assert_allclose(psd.v_statistic(logdensity, x), (z**2 / by_degree).sum(), rtol=1e-9)
+    largest = jaxpsd.PSD(3, basis="hermite", norm="l1", penalty=penalty)
+    np.testing.assert_allclose(largest(logdensity, x), jnp.abs(z / by_degree).max(), rtol=1e-9)
+
+
 @pytest.mark.usefixtures("x64")
 def test_weights_and_streams_and_sets():
     x, psd = draws(), jaxpsd.PSD(3, basis="hermite", transform=jaxpsd.Affine(np.zeros(3) + 0.1, np.ones(3)))

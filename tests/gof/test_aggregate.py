@@ -48,7 +48,12 @@ def test_statistics_without_spread_do_no_harm():
 
 @pytest.mark.parametrize(
     "options",
-    [{"method": "rademacher"}, {"method": "multinomial"}, {"method": "markov", "flip_probability": 0.1}],
+    [
+        {"method": "rademacher"},
+        {"method": "multinomial"},
+        {"method": "markov", "flip_probability": 0.1},
+        pytest.param({"method": "block", "block_length": 7}, marks=pytest.mark.slow),
+    ],
     ids=lambda options: options["method"],
 )
 def test_parts_are_the_tests_of_the_discrepancies_alone(good, options):
@@ -80,6 +85,12 @@ def test_what_the_parts_are_called(good):
     assert result.parts.labels == (
         "PSD(2), number 1", "PSD(4, basis='hermite')", "KSD(Gaussian(2.0))", "PSD(2), number 4",
     )  # fmt: skip
+
+
+def test_labels_that_read_alike_drop_nothing(good):
+    several = {1: SEVERAL[0], "1": SEVERAL[1]}
+    result = jaxpsd.aggregate_test(KEY, several, logdensity, good, method="rademacher", num_replicates=19)
+    assert result.parts.labels == ("1", "1")
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,32 @@ def test_the_value_does_not_depend_on_the_users_coordinates(order, dtype, tolera
         np.testing.assert_allclose(moved, plain, rtol=tolerance)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
+def test_nor_does_it_where_those_are_strongly_correlated(dtype, tolerance):
+    rng = np.random.default_rng(0)
+    (left, _), (right, _) = (np.linalg.qr(rng.normal(size=(3, 3))) for _ in range(2))
+    # A condition number of a thousand.
+    mixing = left @ np.diag([1, 30, 1000]) @ right
+    psd = jaxpsd.PSD(2, basis="hermite", transform="target")
+    with jax.enable_x64(dtype == np.float64):
+        x = np.asarray(narrow_draws(), np.float64)
+        s = np.asarray(jax.vmap(jax.grad(logistic))(jnp.asarray(x)), np.float64)
+        plain = psd(s.astype(dtype), x.astype(dtype))
+        moved = psd((s @ np.linalg.inv(mixing)).astype(dtype), (x @ mixing.T).astype(dtype))
+        np.testing.assert_allclose(moved, plain, rtol=tolerance)
+
+
+def test_draws_without_weight_tell_nothing_of_the_target():
+    x = narrow_draws()
+    # A scale that 400 draws imply, but 30 do not.
+    s = -0.3 * x / x.std(axis=0, keepdims=True) + jax.random.normal(jax.random.key(1), x.shape)
+    few = jaxpsd.Affine.fit(x[:30], "target", target=s[:30])
+    weighted = jaxpsd.Affine.fit(x, "target", target=s, weights=jnp.arange(len(x)) < 30)
+    assert few.fallback > jaxpsd.Affine.fit(x, "target", target=s).fallback
+    assert weighted.fallback == few.fallback
+    np.testing.assert_allclose(weighted.scale, few.scale, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.usefixtures("x64")
 def test_where_scores_imply_no_scale_the_draws_own_has_to_do():
     x = narrow_draws()
@@ -261,6 +287,25 @@ def test_discrepancies_are_those_of_the_fitted_coordinates(discrepancy):
     tree = {"a": x[..., :1], "b": x[..., 1:]}
     of_tree = discrepancy(lambda p: logistic(jnp.concatenate([p["a"], p["b"]])), tree, chains=True)
     np.testing.assert_allclose(of_tree, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *DISCREPANCIES,
+        jaxpsd.LinearKSD(transform="target"),
+        jaxpsd.PSD(2, transform="target").features,
+        jaxpsd.PSD(2, transform="target").by_degree,
+        lambda s, x: jaxpsd.gof_test(jax.random.key(0), jaxpsd.PSD(2, transform="target"), s, x, method="asymptotic"),
+        lambda s, x: jaxpsd.gof_test(jax.random.key(0), jaxpsd.LinearKSD(transform="target"), s, x),
+    ],
+    ids=range(10),
+)
+def test_whatever_is_computed_there_says_so(call):
+    x = narrow_draws(60)
+    # Scores of the wrong sign imply no scale at all.
+    with pytest.warns(jaxpsd.CoordinatesWarning, match="3 of 3 directions"):
+        call(x, x)
 
 
 def test_a_target_goes_with_its_rule_alone():

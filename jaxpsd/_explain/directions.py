@@ -120,4 +120,4 @@ def _errors_along(coefficients: np.ndarray, psd: PSD, given: Given, effective: f
     u, dtype = x @ coefficients, given.draws.dtype
     functions = _Combination(*(jnp.asarray(part, dtype) for part in (coefficients, u.mean(), u.std())))
     regression = regress(functions, psd, given, effective)
-    return errors_of(regression, 1, psd.order, False, given.draws.num_chains)
+    return errors_of(regression, 1, False)

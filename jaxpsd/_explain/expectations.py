@@ -1,7 +1,7 @@
 """Expectations under the target from draws of something else: the intercept of the regression on Stein features."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,15 +16,14 @@ from jaxpsd._core.checks import check_positive_integer, is_concrete
 from jaxpsd._core.doubts import CorrectionWarning, Doubt, warn_of
 from jaxpsd._core.draws import Structure, one_position
 from jaxpsd._core.functions import check_function, returning_numbers
-from jaxpsd._core.scores import check_input
+from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import Block, PyTree, Scalar, Target, Vector, static
 from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._explain.errors import LEAST_EXPLAINED, NORMAL_95, explaining_psd
 from jaxpsd._explain.regression import Functions, regress
-from jaxpsd._stein.coordinates import Transform
-
-# Where features explain less of a function's variance than this, the correction is not to be trusted.
-_ENOUGH = 0.5
+from jaxpsd._gof.dependence import measure_dependence
+from jaxpsd._stein.coordinates import Rule, Transform, canonical, check_transform
 
 
 @register_dataclass
@@ -38,6 +37,9 @@ class CorrectedExpectation:
         Its standard error, for chains with their autocorrelation.
     sample_mean
         The plain mean over the draws, for comparison.
+    unseen
+        How far the estimate may be off, beside, for what the features do not explain: found on many targets whose truth
+        is known, and small where draws are nearly right.
     explained
         The share of f's variance over the draws that the features explain. Near one, the correction is nearly exact;
         where it is small, the estimate is not to be trusted more than the plain mean.
@@ -49,10 +51,21 @@ class CorrectedExpectation:
 
     value: PyTree
     standard_error: PyTree
+    unseen: PyTree
     sample_mean: PyTree
     explained: PyTree
     ridge: Scalar
     num_features: int = static()
+
+    @property
+    def interval(self) -> PyTree:
+        """Lower and upper ends of a 95% interval, along a first axis: what is random, and what is unseen."""
+
+        def ends(value: Array, error: Array, unseen: Array) -> Array:
+            half = jnp.hypot(NORMAL_95 * error, unseen)
+            return jnp.stack([value - half, value + half])
+
+        return jax.tree.map(ends, self.value, self.standard_error, self.unseen)
 
 
 def corrected_expectation(
@@ -60,9 +73,9 @@ def corrected_expectation(
     target: Target,
     samples: PyTree,
     *,
-    order: int = 2,
+    order: int | None = None,
     interactions: bool = True,
-    transform: Transform | str = "standardize",
+    transform: Transform | str | None = "target",
     weights: ArrayLike | None = None,
     chains: bool | None = None,
 ) -> CorrectedExpectation:
@@ -77,7 +90,8 @@ def corrected_expectation(
     samples
         An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
     order, interactions, transform
-        The Stein features to regress on, as for `PSD`.
+        The Stein features to regress on, as for `PSD`: Hermite polynomials in the coordinates of the target unless told
+        otherwise, and of the order that explains most, as far as the draws carry it.
     weights
         Weights of the draws, one each.
     chains
@@ -103,7 +117,9 @@ def corrected_expectation(
     [2.2 2.4] [1. 1.]
     """
     check_function(fn, "fn", "one position")
-    psd = PSD(check_positive_integer(order, "order"), interactions=interactions, transform=transform)
+    if order is not None:
+        order = check_positive_integer(order, "order")
+    check_transform(transform)
     given = check_input(target, samples, weights, chains)
     draws = given.draws
     position = one_position(draws.positions)
@@ -113,22 +129,44 @@ def corrected_expectation(
     structure = Structure(treedef, tuple(leaf.shape for leaf in leaves), (draws.dtype,) * len(leaves))
     if structure.dim == 0:
         raise ValueError(f"`fn` must return at least one number; it returned arrays of shapes {structure.shapes}.")
-    fit = regress(_UserFunction(traced, draws.structure), psd, given)
+    given = given.with_scores()
+    psd, effective = _choose_features(given, order, interactions, transform)
+    fit = regress(_UserFunction(traced, draws.structure), psd, given, effective)
     if is_concrete(fit.standard_error) and not np.isfinite(fit.standard_error).all():
         raise FloatingPointError(
             f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
             "large to be squared. Use other units, or float64."
         )
     doubts = given.doubts
-    if is_concrete(fit.explained) and (least := float(fit.explained.min())) < _ENOUGH:
+    if is_concrete(fit.explained) and (least := float(fit.explained.min())) < LEAST_EXPLAINED:
         message = (
-            f"The {fit.num_features} Stein features of order {order} explain {max(least, 0):.0%} of a function's "
+            f"The {fit.num_features} Stein features of order {psd.order} explain {max(least, 0):.0%} of a function's "
             "variance: its corrected expectation is not to be trusted. A higher order may explain more."
         )
         doubts = (*doubts, Doubt(CorrectionWarning, message))
     warn_of(doubts)
-    fields = (structure.unravel(each) for each in (fit.value, fit.standard_error, fit.mean, fit.explained))
-    return CorrectedExpectation(*fields, ridge=fit.ridge, num_features=fit.num_features)
+    fields = (fit.value, fit.standard_error, fit.unseen, fit.mean, fit.explained)
+    return CorrectedExpectation(*map(structure.unravel, fields), ridge=fit.ridge, num_features=fit.num_features)
+
+
+def _choose_features(
+    given: Given, order: int | None, interactions: bool, transform: Transform | str | None
+) -> tuple[PSD, float | None]:
+    """The PSD whose features to regress on, and how many draws these are worth, where it had to be found out."""
+    transform = check_transform(transform)
+    if order is not None:
+        basis = "hermite" if transform is Rule.TARGET else "monomial"
+        if transform is Rule.TARGET:
+            transform = canonical(given).for_regression
+        return PSD(order, basis=basis, interactions=interactions, transform=transform), None
+    coordinates, draws = canonical(given), given.draws
+    effective = float(draws.num_draws)
+    if given.is_concrete and draws.num_draws > 2 * draws.num_chains:
+        leading = PSD(2, basis="hermite", transform=coordinates.for_tests, form="primal")
+        time, is_clear = measure_dependence(given, leading._plan(given, 0))
+        effective /= time if is_clear else 1
+    psd = explaining_psd(given, coordinates, effective, interactions=interactions)
+    return (psd if transform is Rule.TARGET else replace(psd, transform=transform)), effective
 
 
 @register_dataclass

@@ -37,7 +37,7 @@ from jaxpsd._gof.result import GofResult, result_of
 from jaxpsd._gof.scheme import choose_bootstrap, effective_draws
 from jaxpsd._gof.settings import Settings, check_several, check_weights_suit
 from jaxpsd._gof.symptoms import Symptoms
-from jaxpsd._stein.coordinates import Affine, Rule, Transform, fit, resolve
+from jaxpsd._stein.coordinates import Affine, Canonical, Rule, Transform, canonical, check_transform, fit, resolve
 from jaxpsd._stein.fitting import score_linearity
 
 
@@ -130,20 +130,25 @@ class MomentTable:
 
     def coordinate_table(self) -> dict[str, list[str]]:
         """Errors of the coordinates that are worst off: titles, and the cells below each."""
-        errors: Any = jax.tree.map(np.asarray, self.errors)
-        shown, badness = {"mean off by (sd)": (errors.mean_off, errors.mean_off_se)}, np.abs(errors.mean_off)
-        if errors.sd_ratio is not None:
-            shown["sd / true sd"] = errors.sd_ratio, errors.sd_ratio_se
-            badness = np.fmax(badness, np.abs(np.log(errors.sd_ratio)))
+        errors = self.errors
+        off, ends = np.asarray(errors.mean_off), errors.mean_off_interval()
+        cells = {"mean off by (sd)": [_with_interval(off[k], ends[:, k]) for k in range(len(off))]}
+        badness = np.nan_to_num(np.abs(off), nan=np.inf)
+        if errors.sd_ratio is not None and (ends := errors.sd_ratio_interval()) is not None:
+            ratio = np.asarray(errors.sd_ratio)
+            cells["sd / true sd"] = [_with_interval(ratio[k], ends[:, k]) for k in range(len(ratio))]
+            badness = np.maximum(badness, np.nan_to_num(np.abs(np.log(ratio)), nan=np.inf))
+        # What is not known comes first: it may be worst.
         rows = np.argsort(-badness, kind="stable")[:_ROWS]
-        return {
+        columns = {
             "coordinate": [self.names[k] for k in rows],
-            **{
-                title: ["unknown" if np.isnan(value[k]) else f"{value[k]:.3f} ± {error[k]:.3f}" for k in rows]
-                for title, (value, error) in shown.items()
-            },
+            **{title: [column[k] for k in rows] for title, column in cells.items()},
             "linear score": [f"{float(self.linearity[k]):.0%}" for k in rows],
         }
+        if (more := len(self.names) - len(rows)) > 0:
+            for title, column in columns.items():
+                column.append(f"+ {more} more" if title == "coordinate" else "")
+        return columns
 
     def _remarks(self) -> list[str]:
         time = "" if self.autocorrelation_time is None else f", autocorrelation time {self.autocorrelation_time:.3g}"
@@ -157,18 +162,30 @@ class MomentTable:
             i, j = np.unravel_index(off.argmax(), off.shape)
             values = f"{found[i, j]:.2f} in the draws, {right[i, j]:.2f} by the target"
             remarks.append(f"Worst correlation: {self.names[i]} and {self.names[j]}, {values}.")
-        linear, explained = np.asarray(self.linearity), float(self.errors.explained)
-        if explained < TRUSTED or linear.min() < TRUSTED:
-            worst = self.names[linear.argmin()]
+        if (unknown := self.unknown()) and (count := len(unknown)):
+            some = ", ".join(unknown[:3]) + (f" and {count - 3} more" if count > 3 else "")
             remarks.append(
-                f"The target is far from Gaussian (only {linear.min():.0%} of the score of {worst} is linear; features "
-                f"explain {explained:.0%} of a moment): errors of moments are rough."
+                f"Not known, because the target is not Gaussian and polynomials explain too little: the {some}."
             )
         return remarks
 
+    def unknown(self) -> list[str]:
+        """Means and standard deviations of which no error can be stated, in words."""
+        quantities = {"mean": self.errors.mean_off, "standard deviation": self.errors.sd_ratio}
+        return [
+            f"{quantity} of {self.names[k]}"
+            for quantity, values in quantities.items()
+            if values is not None
+            for k in np.flatnonzero(np.isnan(np.asarray(values)))
+        ]
 
-# Rows to show; and the shares below which implied errors are rough.
-_ROWS, TRUSTED = 10, 0.8
+
+def _with_interval(value: float, ends: Float[np.ndarray, " 2"]) -> str:
+    return "not known" if np.isnan(value) else f"{value:.3f} ({ends[0]:.3f} … {ends[1]:.3f})"
+
+
+# Rows to show.
+_ROWS = 10
 
 
 def moment_table(
@@ -240,15 +257,16 @@ def make_table(
     names: tuple[str, ...],
     standardized: Affine | None = None,
     dependence: Dependence | None = None,
-    coordinates: Affine | None = None,
+    coordinates: Canonical | None = None,
 ) -> tuple[MomentTable, GofResult]:
     """The table of moments, and the test of the PSD that consists of them, on the same replicates.
 
-    Standardised coordinates, those of the PSD, and how dependent the draws are, are found out unless they are known.
+    Standardised coordinates, those of the target, and how dependent the draws are, are found out unless they are known.
     """
-    draws, transform = given.draws, psd.transform
+    draws, transform = given.draws, check_transform(psd.transform)
     standardized = standardized or fit(Rule.STANDARDIZE, given)
-    psd = replace(psd, transform=coordinates or resolve(transform, given))
+    coordinates = coordinates or canonical(given, standardized)
+    psd = replace(psd, transform=coordinates.for_tests if transform is Rule.TARGET else resolve(transform, given))
     plan = psd._plan(given, settings.num_replicates)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
     columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers, standardized)
@@ -256,8 +274,8 @@ def make_table(
     evidence, values = _evidence(columns)
     check_values(values, psd, given, "The statistic")
     doubts = (*given.doubts, *doubts_of(seen, scheme, given, plan, settings))
-    effective = effective_draws(scheme, draws) if settings.method == "auto" else None
-    errors = implied_errors(psd, given, standardized, effective)
+    effective = effective_draws(scheme, draws)
+    errors = implied_errors(given, coordinates, standardized, effective, interactions=psd.interactions is not False)
     exponents = psd.exponents(draws.dim)
     if is_concrete(evidence):
         order = np.argsort(-np.abs(evidence["score"]), kind="stable")
@@ -271,7 +289,7 @@ def make_table(
         names=names,
         exponents=tuple(tuple(map(int, alpha)) for alpha in exponents),
         method=scheme.method,
-        transform_rule="None" if transform is None else transform if isinstance(transform, str) else "Affine",
+        transform_rule="Affine" if isinstance(transform, Affine) else str(transform),
     )
     label = f"V of order {psd.order}" + ("" if psd.interactions else ", no interactions")
     return table, result_of(values, scheme, settings, (label,)).doubted(doubts)

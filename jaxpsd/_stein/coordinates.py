@@ -230,10 +230,14 @@ class Canonical(NamedTuple):
         in them by chance.
     for_regression
         Rotated such that the draws are uncorrelated too: there their features are nearly so.
+    linearity
+        The share of the scores' variance that is linear in the draws, along the axis where it is least: one for a
+        Gaussian target.
     """
 
     for_tests: Affine
     for_regression: Affine
+    linearity: Float[Array, ""]
 
 
 def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
@@ -251,12 +255,13 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     by_draws = by_draws or fit(Rule.STANDARDIZE, given)
     dim = given.draws.dim
     if given.draws.num_draws <= dim + 1:
-        return Canonical(*2 * (replace(by_draws, fallback=jnp.asarray(dim)),))
+        return Canonical(*2 * (replace(by_draws, fallback=jnp.asarray(dim)),), jnp.zeros(()))
     # Coordinates are chosen, not differentiated through: those of a Gaussian target do not depend on the draws.
     found = jax.lax.stop_gradient(run(fit_to_target, given, by_draws.loc, by_draws.scale))
     if is_concrete(found) and not all(np.isfinite(leaf).all() for leaf in found):
         given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
-    return Canonical(*(Affine(found.loc, scale, found.fallback) for scale in (found.scale, found.joint_axes)))
+    both = (Affine(found.loc, scale, found.fallback) for scale in (found.scale, found.joint_axes))
+    return Canonical(*both, found.linearity)
 
 
 def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:

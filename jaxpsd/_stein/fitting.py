@@ -78,12 +78,16 @@ class TargetFit(NamedTuple):
         Another one, M, in whose coordinates M⁻¹x the draws are uncorrelated too.
     fallback
         In how many directions the draws' own location and scale had to do.
+    linearity
+        The share of the scores' variance that is linear in the draws, along the joint axis where it is least: one for a
+        Gaussian target.
     """
 
     loc: Float[Array, " dim"]
     scale: Float[Array, "dim dim"]
     joint_axes: Float[Array, "dim dim"]
     fallback: Int[Array, ""]
+    linearity: Float[Array, ""]
 
 
 def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
@@ -128,8 +132,15 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
     factor = jnp.where(is_regular, factor, inverse)
     slope = -jax.scipy.linalg.solve_triangular(factor, einsum("ij,jk->ik", cross, factor), lower=True)
     precision, axes = jnp.linalg.eigh((slope + slope.T) / 2)
-    residual = einsum("ji,jk,kl->il", factor, of_scores, factor) - einsum("ji,jk->ik", slope, slope)
-    variance = jnp.maximum(einsum("ji,jk,ki->i", axes, residual, axes), 0) * n / jnp.maximum(n - dim - 1, 1)
+    total = einsum("ji,jk,kl->il", factor, of_scores, factor)
+    along_axes = [
+        jnp.maximum(einsum("ji,jk,ki->i", axes, matrix, axes), 0)
+        for matrix in (total, total - einsum("ji,jk->ik", slope, slope))
+    ]
+    # What is left of a small score beside a large one may be rounding.
+    left = jnp.maximum(along_axes[1] - least_independent(dim, x.dtype) * along_axes[0].max(), 0)
+    linearity = 1 - left / jnp.where(along_axes[0] > 0, along_axes[0], 1)
+    variance = along_axes[1] * n / jnp.maximum(n - dim - 1, 1)
     is_implied = is_regular & (precision > _CLEARLY * jnp.sqrt(variance / n))
     inverse_precision = jnp.where(is_implied, 1 / jnp.where(is_implied, precision, 1), 0)
     directions = einsum("ij,jk->ik", factor, axes)
@@ -138,7 +149,7 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
     joint_axes = einsum("ij,jk,k->ik", rough, directions, root)
     # NaN if a score was.
     roots = sd[None, :, None] * jnp.stack([symmetric_root(joint_axes), joint_axes]) + 0 * covariance.sum()
-    return TargetFit(centre + sd * einsum("ij,j->i", rough, loc), *roots, dim - is_implied.sum())
+    return TargetFit(centre + sd * einsum("ij,j->i", rough, loc), *roots, dim - is_implied.sum(), linearity.min())
 
 
 def _rough_factor(data: Data, centre: Array, sd: Array) -> Float[Array, "dim dim"]:

@@ -14,7 +14,7 @@ from benchmarks._harness import Pieces, best_time, in_one_program, interval
 from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import COLOURS, MARKERS, markdown, verdict
 from benchmarks.paper.gof import adaptive
-from benchmarks.power import widened
+from benchmarks._draws import widened
 
 DIM = 10
 DISCREPANCIES: dict[str, jaxpsd.Discrepancy] = {

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 
 Draw = Callable[[jax.Array, int, int], jax.Array]
 

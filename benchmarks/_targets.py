@@ -57,7 +57,7 @@ def student_quantile(z: np.ndarray) -> np.ndarray:
 
 
 def logistic_quantile(z: jax.Array) -> jax.Array:
-    """log Φ(z) − log Φ(−z)."""
+    """Log Φ(z) − log Φ(−z)."""
     return jax.scipy.stats.norm.logcdf(z) - jax.scipy.stats.norm.logcdf(-z)
 
 

@@ -16,7 +16,16 @@ import numpy as np
 
 import jaxpsd
 from benchmarks._draws import (
-    Draw, correlated, equicorrelated, laplace, normal, scaled, shifted, skewed, student, widened,
+    Draw,
+    correlated,
+    equicorrelated,
+    laplace,
+    normal,
+    scaled,
+    shifted,
+    skewed,
+    student,
+    widened,
 )  # fmt: skip
 from benchmarks._harness import Pieces, in_one_program, main_of_pieces, table
 from benchmarks._rivals import BANDWIDTHS, RIVALS, adaptive, names_of
@@ -159,7 +168,7 @@ def render(results: Mapping[str, Any]) -> str:
             f"to ±{1.96 * (0.25 / REPEATS) ** 0.5:.2f} at most.",
             "",
             "- raw, orthonormal: PSD of orders 1 to 4, as in the paper and in the coordinates of the target.",
-            "- old adaptive: the smaller p-value of raw order 4 and of the largest standardised mean feature of order 2.",
+            "- old adaptive: the smaller p-value of raw order 4 and of the largest standardised feature up to order 2.",
             "- reweighted: raw order 2 in the metric of its estimated covariance.",
             f"- KSDs: aggregated over {len(BANDWIDTHS)} Gaussian kernels, {factors} median distances wide.",
             "",

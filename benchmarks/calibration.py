@@ -238,9 +238,9 @@ def render(results: Mapping[str, Any]) -> str:
         "# Calibration",
         "",
         f"Share of correct draws that are rejected at 5%; d = {DIM} (eight schools: 10), {REPLICATES} replicates, "
-        f"{INDEPENDENT_REPEATS} repeats of independent draws (n = 1000) and {REPEATS} of chains; {ADAPTIVE_REPEATS} of chains in the coordinates of the "
-        "target, where the basis is orthonormal, and of the adaptive test. In bold, shares whose "
-        "95% interval leaves out 5%. Draws of ULA are not correct: what they show is power.",
+        f"{INDEPENDENT_REPEATS} repeats of independent draws (n = 1000) and {REPEATS} of chains; {ADAPTIVE_REPEATS} of "
+        "chains in the coordinates of the target, where the basis is orthonormal, and of the adaptive test. In bold, "
+        "shares whose 95% interval leaves out 5%. Draws of ULA are not correct: what they show is power.",
         "",
         f"Of {len(cells)} levels, {len(high)} are too high and {len(low)} too low by that measure; by chance alone "
         f"there would be about {0.025 * len(cells):.0f} of each. The highest:",
@@ -251,7 +251,7 @@ def render(results: Mapping[str, Any]) -> str:
             for row, key, value in worst
         ),
         "",
-        f"Of draws worth 100 independent ones or more, the adaptive test rejects at most {most.get('adaptive', 0):.3f}: "
+        f"Of draws worth 100 independent ones, the adaptive test rejects at most {most.get('adaptive', 0):.3f}: "
         f"{most['target']}, {most['draws']}.",
         "",
         table({key: key for key in [*columns, "effective draws"]}, shown),

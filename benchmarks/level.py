@@ -300,9 +300,9 @@ def render(results: Mapping[str, Any]) -> str:
             table(chain_columns, section(results, "wrong chains")),
             f"## Other targets, {FEWER} repeats",
             "",
-            f"Independent draws, {CHAINS} chains of {LENGTH} by mapping AR(1) chains of normal variables, and as many of "
-            "MALA. Effective draws are the median of what the test measures; the last shares say how often it left a "
-            f"part out for want of draws. Outside 2–8% with at least 50 effective draws: {said or 'none'}.",
+            f"Independent draws, {CHAINS} chains of {LENGTH} by mapping AR(1) chains of normal variables, and as many "
+            "of MALA. Effective draws are the median of what the test measures; the last shares say how often it left "
+            f"a part out for want of draws. Outside 2–8% with at least 50 effective draws: {said or 'none'}.",
             "",
             table(target_columns, [marked(row, ["adaptive"]) for row in others]),
         ]

@@ -129,7 +129,7 @@ def render(results: Mapping[str, Any]) -> str:
             "# Aggregated KSD",
             "",
             f"Share of rejections at the 5% level, {REPEATS} repeats (the machine: {MACHINES}), beside those of "
-            f"Schrab, Guedj and Gretton ({THEIRS} repeats): ten widths by signs as here, others by draws of the target.",
+            f"Schrab, Guedj and Gretton ({THEIRS} repeats): ten widths by signs as here, others by exact draws.",
             "",
             f"95% intervals of both shares do not meet: {'; '.join(apart) or 'nowhere'}.",
             "",

@@ -20,8 +20,8 @@ SCRIPTS = sorted(
 
 # These take longest to compile, and are run on a schedule.
 LONG = (
-    "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "minibatch", "power", "precision", "scale",
-    "speed", "speed_baselines", "speed_psd", "speed_tests",
+    "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "minibatch", "power", "precision",
+    "scale", "speed", "speed_baselines", "speed_psd", "speed_tests",
 )  # fmt: skip
 
 

@@ -101,6 +101,11 @@ def reweighted(key: jax.Array, scores: jax.Array, x: jax.Array) -> jax.Array:
     return ranks((sums**2).sum(axis=0)[None])[0, 0]
 
 
+def effective_draws(result: jaxpsd.GofResult, n: int) -> float:
+    """As the adaptive test counts them: all, unless they are clearly dependent."""
+    return float(n) if result.method == "rademacher" else n / float(result.autocorrelation_time)
+
+
 RIVALS: dict[str, Test] = {
     "old adaptive": smallest_of_two,
     "raw": raw_orders,

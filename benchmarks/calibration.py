@@ -17,6 +17,7 @@ import numpy as np
 
 import jaxpsd
 from benchmarks._harness import Pieces, in_one_program, interval, main_of_pieces, table
+from benchmarks._rivals import effective_draws
 from benchmarks._targets import autoregressive, targets
 
 ALPHA, ORDERS, DIM = 0.05, (1, 2, 3, 4), 3
@@ -86,8 +87,8 @@ def judged(
         labels = ["adaptive"] if method == "adaptive" else [f"r = {order}" for order in ORDERS]
         found[method] = shares(labels, np.array([np.atleast_1d(result.p_value) for result in results]))
         if method == "adaptive":
-            times = [max(1.0, float(result.autocorrelation_time or 1.0)) for result in results]
-            found[method]["effective draws"] = float(np.median(sets[0].size / sets.shape[-1] / np.array(times)))
+            n = sets[0].size // sets.shape[-1]
+            found[method]["effective draws"] = float(np.median([effective_draws(result, n) for result in results]))
     return found
 
 

@@ -19,7 +19,7 @@ import scipy.stats
 
 import jaxpsd
 from benchmarks._harness import Pieces, in_one_program, main_of_pieces, table
-from benchmarks._rivals import ORDERS, REPLICATES, names_of, orthonormal_orders, raw_orders
+from benchmarks._rivals import ORDERS, REPLICATES, effective_draws, names_of, orthonormal_orders, raw_orders
 from benchmarks._targets import Target, autoregressive, gaussian, targets
 
 ALPHA = 0.05
@@ -191,7 +191,7 @@ def of_target(name: str, dim: int, kind: str, length: int, repeats: int) -> dict
     for key, x in zip(signs, sets, strict=True):
         result = jaxpsd.adaptive_test(key, target.logdensity, x, num_replicates=REPLICATES)
         rejected.append(bool(result.reject))
-        effective.append(x.size / dim / max(1.0, float(result.autocorrelation_time or 1.0)))
+        effective.append(effective_draws(result, x.size // dim))
         without.append([any(said.startswith(part) for said in result.left_out) for part in ("skewness", "tails")])
     skewness, tails = np.mean(without, axis=0)
     return {

@@ -169,6 +169,17 @@ def _timed(work: Work, smoke: bool, name: str) -> dict[str, Any]:
     return {"result": result, "seconds": time.perf_counter() - start}
 
 
+def main_of_pieces(name: str, work: Work, render: Callable[[dict[str, Any]], str]) -> None:
+    """Run a study in pieces from the command line; interrupted, it goes on where it stopped."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    parser.add_argument("--smoke", action="store_true", help="toy sizes, in seconds; nothing is written")
+    smoke = parser.parse_args().smoke
+    text = render(run_pieces(RESULTS / f"{name}.json", work, smoke=smoke))
+    print(text)
+    if not smoke:
+        write_at_one_stroke(RESULTS / f"{name}.md", text)
+
+
 def write_at_one_stroke(path: Path, text: str) -> None:
     """An interruption leaves the old file or the new one."""
     path.parent.mkdir(exist_ok=True)

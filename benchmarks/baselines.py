@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpsd
+from benchmarks._draws import Draw, laplace, normal, student, widened
 from benchmarks._harness import in_one_program, main, table
-from benchmarks.power import Draw, laplace, normal, student, widened
 
 Test = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 

@@ -6,119 +6,29 @@ the eight schools, where the unadjusted one is wrong by as much as its step size
 `python -m benchmarks.calibration`; interrupted, it goes on where it stopped.
 """
 
-import argparse
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 import jaxpsd
-from benchmarks._harness import RESULTS, Pieces, in_one_program, interval, run_pieces, table, write_at_one_stroke
+from benchmarks._harness import Pieces, in_one_program, interval, main_of_pieces, table
+from benchmarks._rivals import effective_draws
+from benchmarks._targets import autoregressive, targets
 
 ALPHA, ORDERS, DIM = 0.05, (1, 2, 3, 4), 3
-TRANSFORMS = (None, "center", "standardize", "whiten")
+TARGETS = ("Gaussian", "correlated", "skewed", "heavy tails", "bimodal")
+TRANSFORMS = (None, "center", "standardize", "whiten", "target")
 REPLICATES = 500
 
 
-# --- targets ----------------------------------------------------------------------------------------------
-
-
-class Target(NamedTuple):
-    """A density of three coordinates whose margins, before a linear map, are independent.
-
-    logdensity
-        Of one position.
-    quantiles
-        From standard normal variables to the margins.
-    mixing
-        The linear map.
-    """
-
-    logdensity: Callable[[jax.Array], jax.Array]
-    quantiles: Callable[[jax.Array], jax.Array]
-    mixing: np.ndarray | None = None
-
-    def draws(self, z: jax.Array) -> jax.Array:
-        """From standard normal variables."""
-        x = self.quantiles(z)
-        return x if self.mixing is None else x @ jnp.asarray(self.mixing.T, x.dtype)
-
-
-GRID = np.linspace(-7, 7, 28_001)
-
-
-def tabulated(quantile: Callable[[np.ndarray], np.ndarray]) -> Callable[[jax.Array], jax.Array]:
-    """A quantile function of Φ(z), by interpolation."""
-    values = quantile(GRID).astype(np.float32)
-    return lambda z: jnp.interp(z, jnp.asarray(GRID, z.dtype), jnp.asarray(values))
-
-
-def mixture_quantile(z: np.ndarray) -> np.ndarray:
-    """Of ½N(−2, 1) + ½N(2, 1), by inverting its distribution function on a grid."""
-    x = np.linspace(-10, 10, 200_001)
-    below = 0.5 * (scipy.stats.norm.cdf(x + 2) + scipy.stats.norm.cdf(x - 2))
-    above = 0.5 * (scipy.stats.norm.sf(x + 2) + scipy.stats.norm.sf(x - 2))
-    score = np.where(below < 0.5, scipy.stats.norm.ppf(below), scipy.stats.norm.isf(above))
-    return np.interp(z, score, x)
-
-
-def gamma_quantile(z: np.ndarray) -> np.ndarray:
-    """Of the logarithm of a Gamma(2) variable; from the nearer end, where digits are left."""
-    gamma = scipy.stats.gamma(2)
-    low = gamma.ppf(scipy.stats.norm.cdf(np.minimum(z, 0)))
-    high = gamma.isf(scipy.stats.norm.sf(np.maximum(z, 0)))
-    return np.log(np.where(z < 0, low, high))
-
-
-def student_quantile(z: np.ndarray) -> np.ndarray:
-    return np.sign(z) * scipy.stats.t(5).isf(scipy.stats.norm.sf(np.abs(z)))
-
-
-MIXING = np.linalg.cholesky(np.array([[1, 0.8, 0.5], [0.8, 1, 0.6], [0.5, 0.6, 1]]))
-UNMIXING = np.linalg.inv(MIXING)
-
-
-def gaussian(x):
-    return -0.5 * jnp.sum(x**2)
-
-
-def correlated(x):
-    return -0.5 * jnp.sum((jnp.asarray(UNMIXING, x.dtype) @ x) ** 2)
-
-
-def skewed(x):
-    return jnp.sum(2 * x - jnp.exp(x))
-
-
-def heavy_tailed(x):
-    return -3 * jnp.sum(jnp.log1p(x**2 / 5))
-
-
-def bimodal(x):
-    return jnp.sum(jnp.logaddexp(-0.5 * (x - 2) ** 2, -0.5 * (x + 2) ** 2))
-
-
-@lru_cache(maxsize=1)
-def targets() -> dict[str, Target]:
-    return {
-        "Gaussian": Target(gaussian, lambda z: z),
-        "correlated": Target(correlated, lambda z: z, MIXING),
-        "skewed": Target(skewed, tabulated(gamma_quantile)),
-        "heavy tails": Target(heavy_tailed, tabulated(student_quantile)),
-        "bimodal": Target(bimodal, tabulated(mixture_quantile)),
-    }
-
-
-def autoregressive(key: jax.Array, rho: float, chains: int, n: int) -> jax.Array:
-    """Standard normal variables (chains, n, dim), those of a chain correlated."""
-    noise = jax.random.normal(key, (n, chains, DIM))
-    path = jax.lax.scan(lambda x, e: (rho * x + (1 - rho**2) ** 0.5 * e,) * 2, noise[0], noise)[1]
-    return jnp.swapaxes(path, 0, 1)
+def psd_in(transform: str | None, order: int = ORDERS[-1]) -> jaxpsd.PSD:
+    """Monomials; in the coordinates of the target, the Hermite polynomials that belong to them."""
+    return jaxpsd.PSD(order, transform=transform, basis="hermite" if transform == "target" else "monomial")
 
 
 # --- tests ------------------------------------------------------------------------------------------------
@@ -126,14 +36,12 @@ def autoregressive(key: jax.Array, rho: float, chains: int, n: int) -> jax.Array
 
 def independent(name: str, transform: str | None, n: int, repeats: int) -> dict[str, dict[str, float]]:
     """Methods for independent draws: all repeats in one program."""
-    target = targets()[name]
-    psd = jaxpsd.PSD(ORDERS[-1], transform=transform)
+    target, psd = targets()[name], psd_in(transform)
 
     def of_orders(method: str, key: jax.Array, x: jax.Array) -> jax.Array:
         test = partial(jaxpsd.gof_test, key, method=method, num_replicates=REPLICATES)
         if method == "asymptotic":
-            each = [test(jaxpsd.PSD(order, transform=transform), target.logdensity, x).p_value for order in ORDERS]
-            return jnp.stack(each)
+            return jnp.stack([test(psd_in(transform, order), target.logdensity, x).p_value for order in ORDERS])
         return test(psd, target.logdensity, x, orders=ORDERS).p_value
 
     def once(method: str, key: jax.Array) -> jax.Array:
@@ -151,6 +59,13 @@ def independent(name: str, transform: str | None, n: int, repeats: int) -> dict[
     return found
 
 
+def adaptive_on_independent(name: str, n: int, repeats: int) -> dict[str, dict[str, float]]:
+    """The adaptive test, which looks at how linear the scores are, and so goes through the draws one by one."""
+    target = targets()[name]
+    sets = target.draws(jax.random.normal(jax.random.key(2), (repeats, n, DIM)))
+    return judged(target.logdensity, sets, "target", ("adaptive",))
+
+
 def shares(labels: list[str], p: np.ndarray) -> dict[str, float]:
     return {label: float(share) for label, share in zip(labels, (p <= ALPHA).mean(axis=0), strict=True)}
 
@@ -158,29 +73,30 @@ def shares(labels: list[str], p: np.ndarray) -> dict[str, float]:
 def judged(
     logdensity: Callable[..., Any], sets: jax.Array, transform: str | None, methods: tuple[str, ...]
 ) -> dict[str, dict[str, float]]:
-    """Every set of chains (sets, chains, n, dim), by tests that look at the draws; one after the other."""
-    psd, found = jaxpsd.PSD(ORDERS[-1], transform=transform), {}
-    labels = [f"r = {order}" for order in ORDERS]
+    """Every set of draws (sets, …, n, dim), by tests that look at them; one after the other."""
+    psd, found = psd_in(transform), {}
     for method in methods:
-        p = []
+        results = []
         for k, samples in enumerate(sets):
-            key = jax.random.key(k)
+            key, options = jax.random.key(k), {"num_replicates": REPLICATES}
             if method == "adaptive":
-                result = jaxpsd.adaptive_test(key, logdensity, samples, num_replicates=REPLICATES)
-                p.append([float(result.p_value)])
-                continue
-            test = partial(jaxpsd.gof_test, key, psd, logdensity, samples, orders=ORDERS, num_replicates=REPLICATES)
-            p.append(np.asarray(test(method=method).p_value))
-        found[method] = shares(labels if method != "adaptive" else ["adaptive"], np.array(p))
+                results.append(jaxpsd.adaptive_test(key, logdensity, samples, **options))
+            else:
+                test = partial(jaxpsd.gof_test, key, psd, logdensity, samples, orders=ORDERS, method=method)
+                results.append(test(**options))
+        labels = ["adaptive"] if method == "adaptive" else [f"r = {order}" for order in ORDERS]
+        found[method] = shares(labels, np.array([np.atleast_1d(result.p_value) for result in results]))
+        if method == "adaptive":
+            n = sets[0].size // sets.shape[-1]
+            found[method]["effective draws"] = float(np.median([effective_draws(result, n) for result in results]))
     return found
 
 
 def dependent(name: str, transform: str | None, rho: float, chains: int, n: int, repeats: int) -> dict[str, Any]:
     target = targets()[name]
     keys = jax.random.split(jax.random.key(round(1000 * rho)), repeats)
-    sets = jax.jit(jax.vmap(lambda key: target.draws(autoregressive(key, rho, chains, n))))(keys)
-    methods = ("auto", "block", "adaptive") if transform is None else ("auto",)
-    return judged(target.logdensity, sets, transform, methods)
+    sets = jax.jit(jax.vmap(lambda key: target.draws(autoregressive(key, rho, chains, n, DIM))))(keys)
+    return judged(target.logdensity, sets, transform, METHODS[transform])
 
 
 # --- chains of samplers -----------------------------------------------------------------------------------
@@ -228,7 +144,8 @@ def sampled(sampler: str, keys: jax.Array, n: int) -> jax.Array:
 
 def of_sampler(sampler: str, transform: str | None, n: int, repeats: int) -> dict[str, Any]:
     sets = sampled(sampler, jax.random.split(jax.random.key(3), repeats), n)[:, None]
-    return judged(eight_schools, sets, transform, ("auto", "adaptive") if transform is None else ("auto",))
+    methods = tuple(method for method in METHODS[transform] if method != "block")
+    return judged(eight_schools, sets, transform, methods)
 
 
 # --- everything -------------------------------------------------------------------------------------------
@@ -237,7 +154,14 @@ def of_sampler(sampler: str, transform: str | None, n: int, repeats: int) -> dic
 DEPENDENCE = {"ρ = 0.5": (0.5, 1, 2000), "ρ = 0.9": (0.9, 1, 2000), "ρ = 0.97": (0.97, 1, 4000),
               "ρ = 0.5, ten chains": (0.5, 10, 100)}  # fmt: skip
 SAMPLERS = ("NUTS", "MALA", "ULA, ε = 0.02", "ULA, ε = 0.2")
-INDEPENDENT_REPEATS, REPEATS = 1000, 200
+# What chains are tested with, in which coordinates.
+METHODS = {None: ("auto", "block"), "standardize": ("auto",), "target": ("auto", "adaptive")}
+INDEPENDENT_REPEATS, REPEATS, ADAPTIVE_REPEATS = 1000, 200, 400
+
+
+def repeats_of(transform: str | None) -> int:
+    """Of chains; more of them where the adaptive test is among the methods."""
+    return ADAPTIVE_REPEATS if transform == "target" else REPEATS
 
 
 def pieces(smoke: bool) -> Pieces:
@@ -245,21 +169,28 @@ def pieces(smoke: bool) -> Pieces:
         return {
             "skewed, independent, center": partial(independent, "skewed", "center", 60, 2),
             "bimodal, ρ = 0.5, ten chains, None": partial(dependent, "bimodal", None, 0.5, 2, 100, 2),
-            "eight schools, MALA, standardize": partial(of_sampler, "MALA", "standardize", 100, 2),
+            "skewed, independent, target": partial(independent, "skewed", "target", 60, 2),
+            "heavy tails, independent, adaptive": partial(adaptive_on_independent, "heavy tails", 60, 2),
+            "eight schools, MALA, target": partial(of_sampler, "MALA", "target", 100, 2),
         }
     found: dict[str, Any] = {}
-    for name in targets():
+    for name in TARGETS:
         for transform in TRANSFORMS:
             found[f"{name}, independent, {transform}"] = partial(
                 independent, name, transform, 1000, INDEPENDENT_REPEATS
             )
-    for name in targets():
-        for transform in (None, "standardize"):
+        found[f"{name}, independent, adaptive"] = partial(adaptive_on_independent, name, 1000, ADAPTIVE_REPEATS)
+    for name in TARGETS:
+        for transform in METHODS:
             for title, (rho, chains, n) in DEPENDENCE.items():
-                found[f"{name}, {title}, {transform}"] = partial(dependent, name, transform, rho, chains, n, REPEATS)
+                found[f"{name}, {title}, {transform}"] = partial(
+                    dependent, name, transform, rho, chains, n, repeats_of(transform)
+                )
     for sampler in SAMPLERS:
-        for transform in (None, "standardize"):
-            found[f"eight schools, {sampler}, {transform}"] = partial(of_sampler, sampler, transform, 1000, REPEATS)
+        for transform in METHODS:
+            found[f"eight schools, {sampler}, {transform}"] = partial(
+                of_sampler, sampler, transform, 1000, repeats_of(transform)
+            )
     return found
 
 
@@ -268,7 +199,8 @@ def rows_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, methods in results.items():
         target, *dependence, transform = name.split(", ")
         for method, row in methods.items():
-            cells = {"target": target, "draws": ", ".join(dependence), "transform": transform, "method": method}
+            coordinates = "target" if transform == "adaptive" else transform
+            cells = {"target": target, "draws": ", ".join(dependence), "transform": coordinates, "method": method}
             rows.append({**cells, **row})
     return rows
 
@@ -278,7 +210,9 @@ def render(results: Mapping[str, Any]) -> str:
     columns = ["target", "draws", "transform", "method", *(f"r = {order}" for order in ORDERS), "adaptive", "IMQ KSD"]
 
     def repeats(row: Mapping[str, Any]) -> int:
-        return INDEPENDENT_REPEATS if row["draws"] == "independent" else REPEATS
+        if row["draws"] == "independent" and row["method"] != "adaptive":
+            return INDEPENDENT_REPEATS
+        return repeats_of(row["transform"])
 
     def is_biased(row: Mapping[str, Any]) -> bool:
         return row["draws"].startswith("ULA")
@@ -291,17 +225,23 @@ def render(results: Mapping[str, Any]) -> str:
         return f"**{value:.3f}**" if not is_biased(row) and not low <= ALPHA <= high else f"{value:.3f}"
 
     shown = [{key: marked(row, key) for key in columns} for row in rows]
+    for row, cells in zip(rows, shown, strict=True):
+        if "effective draws" in row:
+            cells["effective draws"] = round(row["effective draws"])
     judged_rows = [row for row in rows if not is_biased(row)]
     cells = [(row, key, row[key]) for row in judged_rows for key in columns[4:] if key in row]
     high = [(row, key, value) for row, key, value in cells if interval(value, repeats(row))[0] > ALPHA]
     low = [cell for cell in cells if interval(cell[2], repeats(cell[0]))[1] < ALPHA]
+    adaptive = [row for row in judged_rows if row.get("effective draws", 0) >= 100]
+    most = max(adaptive or judged_rows, key=lambda row: row.get("adaptive", 0.0))
     worst = sorted(high, key=lambda cell: -cell[2])[:12]
     lines = [
         "# Calibration",
         "",
         f"Share of correct draws that are rejected at 5%; d = {DIM} (eight schools: 10), {REPLICATES} replicates, "
-        f"{INDEPENDENT_REPEATS} repeats of independent draws (n = 1000) and {REPEATS} of chains. In bold, shares whose "
-        "95% interval leaves out 5%. Draws of ULA are not correct: what they show is power.",
+        f"{INDEPENDENT_REPEATS} repeats of independent draws (n = 1000) and {REPEATS} of chains; {ADAPTIVE_REPEATS} of "
+        "chains in the coordinates of the target, where the basis is orthonormal, and of the adaptive test. In bold, "
+        "shares whose 95% interval leaves out 5%. Draws of ULA are not correct: what they show is power.",
         "",
         f"Of {len(cells)} levels, {len(high)} are too high and {len(low)} too low by that measure; by chance alone "
         f"there would be about {0.025 * len(cells):.0f} of each. The highest:",
@@ -312,20 +252,13 @@ def render(results: Mapping[str, Any]) -> str:
             for row, key, value in worst
         ),
         "",
-        table({key: key for key in columns}, shown),
+        f"Of draws worth 100 independent ones, the adaptive test rejects at most {most.get('adaptive', 0):.3f}: "
+        f"{most['target']}, {most['draws']}.",
+        "",
+        table({key: key for key in [*columns, "effective draws"]}, shown),
     ]
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration")
-    parser.add_argument("--smoke", action="store_true", help="toy sizes, in seconds; nothing is written")
-    smoke = parser.parse_args().smoke
-    text = render(run_pieces(RESULTS / "calibration.json", pieces, smoke=smoke))
-    print(text)
-    if not smoke:
-        write_at_one_stroke(RESULTS / "calibration.md", text)
-
-
 if __name__ == "__main__":
-    main()
+    main_of_pieces("calibration", pieces, render)

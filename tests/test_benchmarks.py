@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# An example, tried by a test of its own.
-EXAMPLES = ("__init__", "_harness", "distributed")
-SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in EXAMPLES)
+# What scripts share, and an example that is tried by a test of its own.
+SHARED, EXAMPLES = "_", ("distributed",)
+SCRIPTS = sorted(
+    path.stem
+    for path in (ROOT / "benchmarks").glob("*.py")
+    if not path.stem.startswith(SHARED) and path.stem not in EXAMPLES
+)
 
 
 # These take longest to compile, and are run on a schedule.
 LONG = (
-    "baselines", "bases", "calibration", "explain", "level", "minibatch", "power", "precision", "scale", "speed",
-    "speed_baselines", "speed_psd", "speed_tests",
+    "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "minibatch", "power", "precision",
+    "scale", "speed", "speed_baselines", "speed_psd", "speed_tests",
 )  # fmt: skip
 
 

@@ -120,29 +120,69 @@ def study(name):
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
+def pieces(name, beginning=""):
+    """Results of a study in pieces, those whose names start so."""
+    found = study(name)["pieces"]
+    return [piece["result"] for title, piece in found.items() if title.startswith(beginning)]
+
+
+def is_within(share, repeats):
+    """Whether a test at 5% rejects so often: one that does fails this once in 10⁴ cells."""
+    low, high = scipy.stats.binom.interval(1 - 1e-4, repeats, ALPHA)
+    return low <= round(share * repeats) <= high
+
+
 def test_the_study_of_independent_draws_keeps_its_promises():
-    rows = study("level")["independent"]
-    assert {row["method"] for row in rows} == {"rademacher", "multinomial", "markov", "block", "asymptotic"}
+    rows = pieces("level", "independent: ")
+    assert {row["dim"] for row in rows} == {1, 2, 5, 10, 20, 50}
+    assert {row["n"] for row in rows} == {50, 100, 200, 300, 1000}
     for row in rows:
-        assert row["repeats"] >= 2000
-        promised = row["statistic"] != "order 4" and not (row["statistic"] == "adaptive" and row["dim"] < 3)
-        assert row["within"] == "yes" or not promised, row
+        assert row["repeats"] >= 1000
+        assert row["n"] < 100 or is_within(row["adaptive"], row["repeats"]), row
+        # Features of raw orders 3 and 4 have tails that few draws have not seen.
+        promised = ("raw 1", "raw 2", *(["raw 3"] if row["n"] == 1000 else []))
+        assert all(is_within(row[name], row["repeats"]) for name in promised) or row["n"] < 300, row
+
+
+def test_the_study_of_methods_keeps_its_promises():
+    rows = [row for piece in pieces("level", "method: ") for row in piece]
+    assert {row["method"] for row in rows} == {"multinomial", "markov", "block", "asymptotic"}
+    for row in rows:
+        assert row["statistic"] == "raw 4" or is_within(row["level"], row["repeats"]), row
 
 
 def test_the_study_of_chains_keeps_its_promises():
-    result = study("level")
-    for row in result["correct_chains"]:
-        assert all(0.02 <= row[name] <= 0.09 for name in ("order_1", "order_2", "order_3", "adaptive")), row
-    for row in result["wrong_chains"]:
-        assert min(row["order_1"], row["adaptive"]) >= 0.9, row
+    for row in pieces("level", "correct chains: "):
+        assert all(0.02 <= row[name] <= 0.09 for name in ("raw 1", "raw 2", "raw 3", "adaptive")), row
+    for row in pieces("level", "wrong chains: "):
+        assert min(row["raw 1"], row["adaptive"]) >= 0.9, row
+
+
+def test_the_study_of_other_targets_keeps_its_promises():
+    for row in pieces("level", "target: "):
+        assert row["effective"] < 50 or 0.02 <= row["adaptive"] <= 0.08, row
+
+
+def test_the_study_of_calibration_keeps_its_promises():
+    found = {title: piece["result"] for title, piece in study("calibration")["pieces"].items() if "ULA" not in title}
+    rows = [piece["adaptive"] for piece in found.values() if "adaptive" in piece]
+    assert len(rows) >= 25
+    for row in rows:
+        assert row["effective draws"] < 100 or row["adaptive"] <= 0.08, row
 
 
 def test_the_study_of_power_keeps_its_promises():
-    for row in study("power")["power"]:
-        if row["case"] != "null":
-            assert row["loss"] <= 0.1, row
-        if row["case"].startswith("one correlation"):
-            assert row["adaptive"] >= 0.8
+    for name, row in (case for piece in pieces("power") for case in piece.items()):
+        adaptive, best = row["shares"]["adaptive"], max(row["shares"].values())
+        assert "null" in name or best - adaptive <= 0.1, (name, row)
+        assert not name.startswith("one correlation") or adaptive >= 0.8
+
+
+def test_the_study_of_aggregated_ksd_keeps_its_promises():
+    found = {title: piece["result"] for title, piece in study("ksd_aggregated")["pieces"].items()}
+    for name in ("gamma, 0.0", "machine, 0.0"):
+        repeats = 200 if name.startswith("gamma") else 100
+        assert all(few_enough(round(share * repeats), repeats) for share in found[name].values()), found[name]
 
 
 def test_the_study_of_other_discrepancies_keeps_its_promises():

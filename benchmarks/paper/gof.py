@@ -14,11 +14,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
+from benchmarks._draws import Draw, laplace, normal, student, widened
 from benchmarks._harness import Pieces, in_one_program, interval
 from benchmarks.baselines import PUBLISHED, TESTS
 from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import COLOURS, MARKERS, markdown, verdict
-from benchmarks.power import Draw, laplace, normal, student, widened
 
 DIMENSIONS = (1, 3, 5, 7, 10, 15, 20)
 ORDERS = (1, 2, 3, 4)

@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxpsd
+from benchmarks._draws import widened
 from benchmarks._harness import Pieces, best_time, in_one_program, interval
 from benchmarks.paper._experiment import Experiment
 from benchmarks.paper._text import COLOURS, MARKERS, markdown, verdict
 from benchmarks.paper.gof import adaptive
-from benchmarks.power import widened
 
 DIM = 10
 DISCREPANCIES: dict[str, jaxpsd.Discrepancy] = {

@@ -1,4 +1,4 @@
-"""How dependent draws are: integrated autocorrelation times of their Stein features.
+"""How dependent draws are: integrated autocorrelation times of their Stein features, and of the draws themselves.
 
 The time τ = 1 + 2 Σ_t ρ_t is by how much the variance of a mean exceeds that of independent draws. It is the
 same, in units of single draws, for a series of means over b successive draws, which is how long chains are
@@ -21,7 +21,7 @@ from jaxpsd._core.draws import Draws, split_draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import assemble_shares, shards_of, share_index, with_next_share
-from jaxpsd._core.types import PyTree, Scalar
+from jaxpsd._core.types import Block, PyTree, Scalar
 from jaxpsd._discrepancies.plans import Plan
 
 # Sokal's rule: sum correlations up to the first lag of at least this many autocorrelation times.
@@ -113,12 +113,17 @@ def _stretches(draws: Draws, kept: int, stride: int) -> tuple[_Places, _Places]:
 def _pilot(data: Data, plan: Plan, stretches: tuple[_Places, _Places], shape: _Shape) -> tuple[Array, Array, Array]:
     """Autocorrelation times of the leading features, their errors if they were one, and lag-one correlations."""
     scorer, x = plan.prepare(data).scorer(), data.x
+
+    def looked_at(x: Block, s: Block) -> Block:
+        """Features, and positions: a score that is ruled by what is quick may hide that a chain moves slowly."""
+        return jnp.concatenate([plan.leading_features(x, s), x], axis=1)
+
     # A stretch may end among the draws of the next share.
     reachable = with_next_share(data.rows, shape.stride - 1)
 
     def summaries(start: Int[Array, " stretches"]) -> tuple[Array, Array, Array]:
         rows = (start[:, None] + jnp.arange(shape.stride)[None]).ravel()
-        tau = plan.leading_features(*scorer(jax.tree.map(lambda leaf: leaf[rows], reachable)))
+        tau = looked_at(*scorer(jax.tree.map(lambda leaf: leaf[rows], reachable)))
         tau = tau.reshape(-1, shape.stride, tau.shape[1])
         mean = tau.mean(axis=1)
         within = tau - mean[:, None]
@@ -126,7 +131,7 @@ def _pilot(data: Data, plan: Plan, stretches: tuple[_Places, _Places], shape: _S
 
     points = shape.num_chains * shape.per_chain
     one = jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype)
-    count = jax.eval_shape(plan.leading_features, one, one).shape[1]
+    count = jax.eval_shape(looked_at, one, one).shape[1]
     start, number = (jnp.asarray(part)[share_index()] for part in stretches)
     length = block_length(len(start), 4 * count * shape.stride * x.dtype.itemsize)
     of_share = map_over_blocks(summaries, start, length)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 Pairs = Float[np.ndarray, "pairs columns"]
 
-# Blocks of dependent draws are about so many autocorrelation times long. Measured: the test of AR(1) chains has its level.
+# Blocks of dependent draws are about so many autocorrelation times long: the test of AR(1) chains then has its level.
 _TIMES = 3
 
 # Values that differ by so little are ties.
@@ -26,12 +26,12 @@ class Blocks(NamedTuple):
 
     of
         The block of each pair.
-    count
+    number
         How many blocks there are.
     """
 
     of: Int[np.ndarray, " pairs"]
-    count: int
+    number: int
 
     @classmethod
     def of_draws(cls, places: Int[np.ndarray, " pairs"], chain: int, time: float | None, alpha: float) -> "Blocks":
@@ -46,20 +46,20 @@ class Blocks(NamedTuple):
             num_chains = places.max() // chain + 1
             enough = ceil((ceil(log2(1 / alpha)) + 2) / num_chains)
             per_chain = min(chain, max(enough, round(chain / (_TIMES * time))))
-        number, within = np.divmod(places, chain)
-        found, of = np.unique(number * per_chain + within * per_chain // chain, return_inverse=True)
+        of_chain, within = np.divmod(places, chain)
+        found, of = np.unique(of_chain * per_chain + within * per_chain // chain, return_inverse=True)
         return cls(of, len(found))
 
     def sums(self, values: Pairs) -> Float[np.ndarray, "blocks columns"]:
         """Sums over the pairs of each block."""
-        sums = np.zeros((self.count, values.shape[1]))
+        sums = np.zeros((self.number, values.shape[1]))
         np.add.at(sums, self.of, values)
         return sums
 
     def standard_errors(self, values: Pairs) -> Float[np.ndarray, " columns"]:
         """Standard errors of the means of columns, from the sums of blocks."""
         sums = self.sums(values - values.mean(axis=0))
-        return np.sqrt((sums**2).sum(axis=0) * self.count / max(self.count - 1, 1)) / len(values)
+        return np.sqrt((sums**2).sum(axis=0) * self.number / max(self.number - 1, 1)) / len(values)
 
 
 class Changes(NamedTuple):
@@ -111,7 +111,8 @@ def sign_flip_test(
     sums = sums / np.where(unit > 0, unit, 1)
     observed = np.abs(sums.sum(axis=0))
     order = np.argsort(-observed, kind="stable")
-    signs = 2.0 * rng.integers(2, size=(num_replicates, blocks.count)) - 1
+    words = np.frombuffer(rng.bytes(num_replicates * ceil(blocks.number / 8)), np.uint8).reshape(num_replicates, -1)
+    signs = 1.0 - 2.0 * np.unpackbits(words, axis=1, count=blocks.number)
     largest_of_rest = np.maximum.accumulate(np.abs(signs @ sums)[:, order[::-1]], axis=1)[:, ::-1]
     larger = (largest_of_rest >= observed[order] * (1 - _ROUNDING)).sum(axis=0)
     p = np.empty(len(order))

@@ -8,9 +8,10 @@ no negative eigenvalues, so that motion to and fro is not taken for a change.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
@@ -203,14 +204,10 @@ def relax_draws(
     changes = changes_of(before, after, blocks)
     differences = moment_differences(before, after)
     started, moved = (_in_structure(x, draws.structure) for x in (before, after))
-    if function is not None:
-        returned = _values(function, started), _values(function, moved)
-        values = [_side_by_side(each) for each in returned]
-        differences = np.concatenate([differences, values[0] - values[1]], axis=1)
+    values = None if function is None else _Values.of(function, started, moved)
+    if values is not None:
+        differences = np.concatenate([differences, values.before - values.after], axis=1)
     p = sign_flip_test(rng, differences, blocks, settings.num_replicates)
-    change = None
-    if function is not None:
-        change = _function_change(names_of(returned[0], {"x": "fn"}), *values, p[2 * draws.dim :], blocks)
     # Not `scipy.stats`, whose import takes long.
     from scipy.special import stdtrit
 
@@ -219,14 +216,14 @@ def relax_draws(
         **changes._asdict(),
         mean_p_value=p[: draws.dim],
         sd_p_value=p[draws.dim : 2 * draws.dim],
-        fn=change,
+        fn=None if values is None else values.change(blocks, p[2 * draws.dim :]),
         acceptance=float(acceptance.mean()),
         stuck=float((before == after).all(axis=1).mean()),
         step_size=step_size,
         num_draws=len(places),
         num_transitions=moves.num_transitions,
-        num_blocks=blocks.count,
-        quantile=float(stdtrit(max(blocks.count - 1, 1), 1 - settings.alpha / 2)),
+        num_blocks=blocks.number,
+        quantile=float(stdtrit(max(blocks.number - 1, 1), 1 - settings.alpha / 2)),
         started=started,
         moved=moved,
         names=names,
@@ -238,7 +235,7 @@ def relax_draws(
 
 
 def _choose_starts(rng: np.random.Generator, given: Given, most: int, time: float | None) -> Int[np.ndarray, " starts"]:
-    """Places among all draws to start from, in order: evenly spaced, or by systematic resampling if they have weights."""
+    """Places among all draws to start from, in order: evenly spaced, or by systematic resampling of weighted draws."""
     n = given.draws.num_draws
     count = min(n, most, n if time is None else max(_FEWEST, int(n / time)))
     if given.weights is None:
@@ -340,17 +337,17 @@ def _move(data: Data, plan: _MovePlan) -> tuple[Array, Array, Array]:
     def density_about(start: Vector) -> Callable[[Vector], Array]:
         return lambda z: logdensity(structure.unravel(start + displaced(z)))
 
-    def transition(states: hmc.HMCState, inputs: tuple[Array, Array, Array]) -> tuple[hmc.HMCState, Array]:
+    def transition(states: Any, inputs: tuple[Array, Array, Any]) -> tuple[Any, Array]:
         keys, step_sizes, length = inputs
 
-        def of_one(state: hmc.HMCState, start: Vector, key: Array, step_size: Array) -> tuple[hmc.HMCState, Array]:
-            ones = jax.numpy.ones(dim, x.dtype)
+        def of_one(state: Any, start: Vector, key: Array, step_size: Any) -> tuple[Any, Any]:
+            ones = jnp.ones(dim, x.dtype)
             state, info = kernel(key, state, density_about(start), step_size, ones, length)
             return state, info.acceptance_rate
 
         return jax.vmap(of_one)(states, x, keys, step_sizes)
 
-    states = jax.vmap(lambda start: hmc.init(jax.numpy.zeros(dim, x.dtype), density_about(start)))(x)
+    states: Any = jax.vmap(lambda start: hmc.init(jnp.zeros(dim, x.dtype), density_about(start)))(x)
     # Of the kinds of random numbers, the one for which programs compile in a third of the time.
     key = jax.random.wrap_key_data(plan.bits, impl="unsafe_rbg")
     keys = jax.random.split(key, (len(plan.lengths), count))
@@ -361,37 +358,44 @@ def _move(data: Data, plan: _MovePlan) -> tuple[Array, Array, Array]:
 # --- functions of the user's ------------------------------------------------------------------------------
 
 
+class _Values(NamedTuple):
+    """Numbers that a function of the user's returned, before and after, a column each."""
+
+    before: Float[np.ndarray, "starts numbers"]
+    after: Float[np.ndarray, "starts numbers"]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, function: Traced, started: PyTree, moved: PyTree) -> "_Values":
+        """Evaluate it."""
+        before, after = (_evaluate(function, positions) for positions in (started, moved))
+        return cls(_side_by_side(before), _side_by_side(after), names_of(before, {"x": "fn"}))
+
+    def change(self, blocks: Blocks, p_value: Float[np.ndarray, " numbers"]) -> FunctionChange:
+        """How their means changed."""
+        change = self.after - self.before
+        return FunctionChange(
+            before=self.before.mean(axis=0),
+            after=self.after.mean(axis=0),
+            change=change.mean(axis=0),
+            change_se=blocks.standard_errors(change),
+            sd=self.after.std(axis=0),
+            p_value=p_value,
+            names=self.names,
+        )
+
+
 @jax.jit
-def _values(function: Traced, positions: PyTree) -> PyTree:
+def _evaluate(function: Traced, positions: PyTree) -> PyTree:
     return jax.vmap(function)(positions)
 
 
 def _side_by_side(values: PyTree) -> Float[np.ndarray, "starts numbers"]:
-    """What a function of the user's returned, a column for each number."""
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(values)]
     columns = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
     if not np.isfinite(columns).all():
         raise FloatingPointError("`fn` is not finite at a draw, before or after it was moved.")
     return columns
-
-
-def _function_change(
-    names: tuple[str, ...],
-    before: Float[np.ndarray, "starts numbers"],
-    after: Float[np.ndarray, "starts numbers"],
-    p_value: Float[np.ndarray, " numbers"],
-    blocks: Blocks,
-) -> FunctionChange:
-    change = after - before
-    return FunctionChange(
-        before=before.mean(axis=0),
-        after=after.mean(axis=0),
-        change=change.mean(axis=0),
-        change_se=blocks.standard_errors(change),
-        sd=after.std(axis=0),
-        p_value=p_value,
-        names=names,
-    )
 
 
 def _in_structure(x: Float[np.ndarray, "starts dim"], structure: Structure) -> PyTree:

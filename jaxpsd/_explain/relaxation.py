@@ -160,13 +160,13 @@ class Relaxation:
         found = []
         if self.acceptance < _HARDLY:
             found.append(
-                f"Only {self.acceptance:.0%} of proposals were accepted: the draws hardly move, and show little of what is "
-                "wrong with them. More steps (`num_steps`) do not help; another parametrisation may."
+                f"Only {self.acceptance:.0%} of proposals were accepted: the draws hardly move, and show little of what "
+                "is wrong with them. Another parametrisation may help."
             )
         if self.stuck > 0:
             found.append(
-                f"{self.stuck:.1%} of the draws never moved, and show nothing: the target may be much narrower there than "
-                "elsewhere."
+                f"{self.stuck:.1%} of the draws never moved, and show nothing: the target may be much narrower there "
+                "than elsewhere."
             )
         if 2.0 ** (1 - self.num_blocks) > self.alpha:
             found.append(

@@ -1,44 +1,32 @@
 """A second opinion: let draws follow the target for a while, and see what changes.
 
-A Markov kernel K that leaves the target alone is a Stein operator: E_P[Kf − f] = 0 for every f. Here K is a few
-transitions of Hamiltonian Monte Carlo. Their trajectories have random lengths, the same for all draws and in an order
-that reads the same forwards and backwards: such a sequence of reversible transitions is reversible as a whole, and has
-no negative eigenvalues, so that motion to and fro is not taken for a change.
+A Markov kernel K that leaves the target alone is a Stein operator: E_P[Kf − f] = 0 for every f, so that no mean over
+draws of the target changes but by chance.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from jaxpsd._core.blocks import einsum
-from jaxpsd._core.checks import check_key, check_positive_integer
+from jaxpsd._core.checks import check_key
 from jaxpsd._core.doubts import warn_of
-from jaxpsd._core.draws import Draws, Structure, evenly_spaced, names_of, one_position, ravel
+from jaxpsd._core.draws import Structure, names_of, one_position
 from jaxpsd._core.functions import check_function, checked_logdensity, returning_numbers
-from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given, Score, check_input
 from jaxpsd._core.tracing import Traced, trace
-from jaxpsd._core.types import LogDensityFn, PyTree, Vector
+from jaxpsd._core.types import LogDensityFn, PyTree
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.moments import check_names
+from jaxpsd._explain.moves import Moves, choose_starts, choose_step_size, moved_draws, require_blackjax
 from jaxpsd._explain.paired import Blocks, changes_of, moment_differences, sign_flip_test
 from jaxpsd._explain.relaxation import FunctionChange, Relaxation
 from jaxpsd._gof.dependence import Dependence, measure_dependence
 from jaxpsd._gof.settings import Settings, check_several
 from jaxpsd._stein.coordinates import Affine, canonical
-
-# Draws that are worth fewer independent ones than this are started from at shorter distances, in blocks.
-_FEWEST = 100
-
-# Step sizes to try, in coordinates in which a Gaussian target has unit scale: with one, six steps are a full turn.
-_STEP_SIZES = 2.0 ** (-np.arange(16) / 2)
 
 
 def relax(
@@ -75,8 +63,7 @@ def relax(
     fn
         A function of one position, to numbers whose means are compared too.
     num_draws
-        From how many draws to start at most. They lie evenly over all chains, and an autocorrelation time apart unless
-        fewer than a hundred would.
+        From how many draws to start at most; they lie evenly over all chains.
     num_transitions
         Transitions of Hamiltonian Monte Carlo that each draw makes: an even number.
     num_steps
@@ -138,47 +125,13 @@ def relax(
     return result
 
 
-@dataclass(frozen=True)
-class Moves:
-    """How draws are to be moved, as in `relax`."""
-
-    num_draws: int = 500
-    num_transitions: int = 10
-    num_steps: int = 8
-    target_acceptance: float = 0.8
-
-    def check(self) -> None:
-        """Refuse what makes no sense."""
-        check_positive_integer(self.num_steps, "num_steps")
-        for name in ("num_draws", "num_transitions"):
-            if check_positive_integer(getattr(self, name), name) < 2:
-                raise ValueError(f"`{name}` must be at least 2; got {getattr(self, name)}.")
-        if self.num_transitions % 2:
-            raise ValueError(
-                "`num_transitions` must be even, so that motion to and fro is not taken for a change; got "
-                f"{self.num_transitions}."
-            )
-        acceptance: Any = self.target_acceptance
-        if not isinstance(acceptance, float | np.floating) or not 0 < acceptance < 1:
-            raise ValueError(f"`target_acceptance` must be a float between 0 and 1; got {acceptance!r}.")
-
-
-def require_blackjax() -> None:
-    """Say how to install what moves the draws, where it is missing."""
-    try:
-        import blackjax  # noqa: F401
-    except ImportError as error:
-        error.add_note("`relax` needs BlackJAX: pip install 'jaxpsd[blackjax]'.")
-        raise
-
-
 def relax_draws(
     rng_key: PRNGKeyArray,
     given: Given,
     settings: Settings,
     names: tuple[str, ...],
     *,
-    moves: Moves = Moves(),
+    moves: Moves,
     fn: Callable[[PyTree], Any] | None = None,
     coordinates: Affine | None = None,
     dependence: Dependence | None = None,
@@ -197,10 +150,10 @@ def relax_draws(
     # Small random choices are made on the host, where nothing has to be compiled for them.
     rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
     time = dependence.time if dependence is not None and dependence.is_clear else None
-    places = _choose_starts(rng, given, moves.num_draws, time)
+    places = choose_starts(rng, given, moves.num_draws)
     blocks = Blocks.of_draws(places, draws.num_draws // draws.num_chains, time, settings.alpha)
-    step_size = _choose_step_size(rng, given, coordinates, places, moves)
-    before, after, acceptance = _moved(rng, given, coordinates, places, moves, np.full(len(places), step_size))
+    step_size = choose_step_size(rng, given, coordinates, places, moves)
+    before, after, acceptance = moved_draws(rng, given, coordinates, places, moves, step_size)
     changes = changes_of(before, after, blocks)
     differences = moment_differences(before, after)
     started, moved = (_in_structure(x, draws.structure) for x in (before, after))
@@ -229,130 +182,6 @@ def relax_draws(
         names=names,
         alpha=settings.alpha,
     )
-
-
-# --- choices ----------------------------------------------------------------------------------------------
-
-
-def _choose_starts(rng: np.random.Generator, given: Given, most: int, time: float | None) -> Int[np.ndarray, " starts"]:
-    """Places among all draws to start from, in order: evenly spaced, or by systematic resampling of weighted draws."""
-    n = given.draws.num_draws
-    count = min(n, most, n if time is None else max(_FEWEST, int(n / time)))
-    if given.weights is None:
-        return evenly_spaced(n, count)
-    cumulated = np.cumsum(np.asarray(given.weights, np.float64))
-    levels = (rng.random() + np.arange(count)) / count * cumulated[-1]
-    return np.minimum(np.searchsorted(cumulated, levels, side="right"), n - 1)
-
-
-def _choose_step_size(
-    rng: np.random.Generator, given: Given, coordinates: Affine, places: Int[np.ndarray, " starts"], moves: Moves
-) -> float:
-    """The largest step size up to which trial transitions are accepted as often as they should be."""
-    # Every draw tries another step size in every transition.
-    tried = np.add.outer(np.arange(moves.num_transitions), np.arange(len(places))) % len(_STEP_SIZES)
-    acceptance = _moved(rng, given, coordinates, places, moves, _STEP_SIZES[tried])[2]
-    counts = np.bincount(tried.ravel(), minlength=len(_STEP_SIZES))
-    sums = np.bincount(tried.ravel(), acceptance.ravel(), minlength=len(_STEP_SIZES))
-    seen = np.flatnonzero(counts)
-    rates, sizes = (sums[seen] / counts[seen])[::-1], _STEP_SIZES[seen][::-1]
-    too_low = np.flatnonzero(rates < moves.target_acceptance)
-    if len(too_low) == 0:
-        return float(sizes[-1])
-    if (first := too_low[0]) == 0:
-        return float(sizes[0])
-    # Between the last that will do and the first that will not.
-    share = (rates[first - 1] - moves.target_acceptance) / (rates[first - 1] - rates[first])
-    return float(sizes[first - 1] * (sizes[first] / sizes[first - 1]) ** share)
-
-
-def _choose_lengths(rng: np.random.Generator, num_transitions: int, num_steps: int) -> Int[np.ndarray, " transitions"]:
-    """Leapfrog steps of each transition, 1 … 2·num_steps − 1, short ones and long ones, the same read backwards."""
-    half = num_transitions // 2
-    longest = 2 * num_steps - 1
-    lengths = 1 + ((np.arange(half) + rng.random(half)) / half * longest).astype(np.int32)
-    lengths = np.minimum(lengths, longest)
-    return np.concatenate([lengths, lengths[::-1]])
-
-
-# --- moves ------------------------------------------------------------------------------------------------
-
-
-def _moved(
-    rng: np.random.Generator,
-    given: Given,
-    coordinates: Affine,
-    places: Int[np.ndarray, " starts"],
-    moves: Moves,
-    step_sizes: Float[np.ndarray, "*transitions starts"],
-) -> tuple[Float[np.ndarray, "starts dim"], Float[np.ndarray, "starts dim"], Float[np.ndarray, "transitions starts"]]:
-    """Draws before and after all transitions, and how likely each proposal was to be accepted."""
-    lengths = _choose_lengths(rng, moves.num_transitions, moves.num_steps)
-    step_sizes = np.broadcast_to(step_sizes, (moves.num_transitions, len(places))).astype(given.draws.dtype)
-    bits = rng.integers(2**32, size=4, dtype=np.uint32)
-    plan = _MovePlan(bits, coordinates.scale, places.astype(np.int32), step_sizes, lengths)
-    before, after, acceptance = run(_move, given, plan, result="gathered")
-    return np.asarray(before, np.float64), np.asarray(after, np.float64), np.asarray(acceptance, np.float64)
-
-
-@register_dataclass
-@dataclass(frozen=True)
-class _MovePlan:
-    """What moves draws.
-
-    bits
-        Of a random key.
-    scale
-        M, so that log p(x + Mz) has about unit scale in z.
-    places
-        The draws to start from.
-    step_sizes
-        Of each transition of each.
-    lengths
-        Leapfrog steps of each transition.
-    """
-
-    bits: Any
-    scale: Any
-    places: Any
-    step_sizes: Any
-    lengths: Any
-
-
-def _move(data: Data, plan: _MovePlan) -> tuple[Array, Array, Array]:
-    """Transitions of Hamiltonian Monte Carlo from each start x, in z with positions x + Mz.
-
-    Displacements, and not coordinates of the whole: draws that never move stay what they are to the last digit.
-    """
-    from blackjax.mcmc import hmc
-
-    assert data.score is not None
-    logdensity, structure = data.score.function, Draws(data.positions).structure
-    x = ravel(data.positions)[plan.places]
-    (count, dim), kernel = x.shape, hmc.build_kernel()
-
-    def displaced(z: Vector) -> Vector:
-        return plan.scale * z if plan.scale.ndim == 1 else einsum("ij,j->i", plan.scale, z)
-
-    def density_about(start: Vector) -> Callable[[Vector], Array]:
-        return lambda z: logdensity(structure.unravel(start + displaced(z)))
-
-    def transition(states: Any, inputs: tuple[Array, Array, Any]) -> tuple[Any, Array]:
-        keys, step_sizes, length = inputs
-
-        def of_one(state: Any, start: Vector, key: Array, step_size: Any) -> tuple[Any, Any]:
-            ones = jnp.ones(dim, x.dtype)
-            state, info = kernel(key, state, density_about(start), step_size, ones, length)
-            return state, info.acceptance_rate
-
-        return jax.vmap(of_one)(states, x, keys, step_sizes)
-
-    states: Any = jax.vmap(lambda start: hmc.init(jnp.zeros(dim, x.dtype), density_about(start)))(x)
-    # Of the kinds of random numbers, the one for which programs compile in a third of the time.
-    key = jax.random.wrap_key_data(plan.bits, impl="unsafe_rbg")
-    keys = jax.random.split(key, (len(plan.lengths), count))
-    states, acceptance = jax.lax.scan(transition, states, (keys, plan.step_sizes, plan.lengths))
-    return x, x + jax.vmap(displaced)(states.position), acceptance
 
 
 # --- functions of the user's ------------------------------------------------------------------------------

@@ -160,8 +160,8 @@ class Relaxation:
         found = []
         if self.acceptance < _HARDLY:
             found.append(
-                f"Only {self.acceptance:.0%} of proposals were accepted: the draws hardly move, and show little of what "
-                "is wrong with them. Another parametrisation may help."
+                f"Only {self.acceptance:.0%} of proposals were accepted: the draws hardly move, and show little of "
+                "what is wrong with them. Another parametrisation may help."
             )
         if self.stuck > 0:
             found.append(

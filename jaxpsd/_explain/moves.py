@@ -22,6 +22,9 @@ from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Vector
 from jaxpsd._stein.coordinates import Affine
 
+# However dependent the draws are, so many are started from, if there are.
+_FEWEST = 16
+
 # Step sizes to try, in coordinates in which a Gaussian target has unit scale. Not one, with which three steps turn it
 # by half a circle, so that trajectories of many lengths would end where they began, or opposite.
 _STEP_SIZES = 0.9 * 2.0 ** (-np.arange(16) / 2)
@@ -64,16 +67,16 @@ def require_blackjax() -> None:
         raise
 
 
-def choose_starts(rng: np.random.Generator, given: Given, most: int) -> Int[np.ndarray, " starts"]:
+def choose_starts(rng: np.random.Generator, given: Given, most: int, time: float | None) -> Int[np.ndarray, " starts"]:
     """Places among all draws to start from, in order: evenly spaced, or by systematic resampling of weighted draws.
 
-    Not fewer where draws are dependent: their number would differ from one set of draws to the next, and a program be
-    compiled for each.
+    They are an autocorrelation time apart where draws are dependent. More would do harm: moved draws are less dependent
+    than those that they started from, so that squared deviations of many before and after are not exchangeable.
     """
     n = given.draws.num_draws
+    count = min(n, most, n if time is None else max(_FEWEST, int(n / time)))
     if given.weights is None:
-        return evenly_spaced(n, most)
-    count = min(n, most)
+        return evenly_spaced(n, count)
     cumulated = np.cumsum(np.asarray(given.weights, np.float64))
     levels = (rng.random() + np.arange(count)) / count * cumulated[-1]
     return np.minimum(np.searchsorted(cumulated, levels, side="right"), n - 1)
@@ -124,9 +127,15 @@ def moved_draws(
     lengths = _choose_lengths(rng, moves.num_transitions, moves.num_steps)
     step_sizes = np.broadcast_to(step_sizes, (len(places), moves.num_transitions)).astype(given.draws.dtype)
     bits = rng.integers(2**32, size=4, dtype=np.uint32)
-    plan = _MovePlan(bits, coordinates.scale, places.astype(np.int32), step_sizes, lengths)
-    before, after, acceptance = run(_move, given, plan, result="gathered")
-    return np.asarray(before, np.float64), np.asarray(after, np.float64), np.asarray(acceptance, np.float64)
+    # Programs are compiled for few numbers of starts, and what is too many forgotten.
+    padded = min(given.draws.num_draws, moves.num_draws)
+    while padded // 2 >= len(places):
+        padded //= 2
+    repeated = np.arange(padded) % len(places)
+    plan = _MovePlan(bits, coordinates.scale, places[repeated].astype(np.int32), step_sizes[repeated], lengths)
+    results = run(_move, given, plan, result="gathered")
+    before, after, acceptance = (np.asarray(result, np.float64)[: len(places)] for result in results)
+    return before, after, acceptance
 
 
 @register_dataclass

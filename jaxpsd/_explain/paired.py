@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 Pairs = Float[np.ndarray, "pairs columns"]
 
 # Blocks of dependent draws are about so many autocorrelation times long: the test of AR(1) chains then has its level.
-_TIMES = 3
+_TIMES = 2
 
 # Values that differ by so little are ties.
 _ROUNDING = 1e-9

@@ -63,7 +63,7 @@ def relax(
     fn
         A function of one position, to numbers whose means are compared too.
     num_draws
-        From how many draws to start at most; they lie evenly over all chains.
+        From how many draws to start at most. They lie evenly over all chains, and an autocorrelation time apart.
     num_transitions
         Transitions of Hamiltonian Monte Carlo that each draw makes: an even number.
     num_steps
@@ -84,7 +84,7 @@ def relax(
     Notes
     -----
     The test is exact for independent draws, but for the scale and the step size of the moves, which are chosen by all
-    draws together. Dependent draws share signs, in blocks of three autocorrelation times.
+    draws together. Dependent draws share signs, in blocks of two autocorrelation times.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def relax_draws(
     # Small random choices are made on the host, where nothing has to be compiled for them.
     rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
     time = dependence.time if dependence is not None and dependence.is_clear else None
-    places = choose_starts(rng, given, moves.num_draws)
+    places = choose_starts(rng, given, moves.num_draws, time)
     blocks = Blocks.of_draws(places, draws.num_draws // draws.num_chains, time, settings.alpha)
     step_size = choose_step_size(rng, given, coordinates, places, moves)
     before, after, acceptance = moved_draws(rng, given, coordinates, places, moves, step_size)

@@ -13,8 +13,8 @@ from jaxpsd._core.types import PyTree
 # Rows to show.
 _ROWS = 10
 
-# Below this share of accepted proposals draws hardly move.
-_HARDLY = 0.3
+# Below this share of accepted proposals draws hardly move; above this share that never do, something holds them.
+_HARDLY, _STUCK = 0.3, 0.01
 
 _Interval = tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]
 
@@ -163,7 +163,7 @@ class Relaxation:
                 f"Only {self.acceptance:.0%} of proposals were accepted: the draws hardly move, and show little of "
                 "what is wrong with them. Another parametrisation may help."
             )
-        if self.stuck > 0:
+        if self.stuck > _STUCK:
             found.append(
                 f"{self.stuck:.1%} of the draws never moved, and show nothing: the target may be much narrower there "
                 "than elsewhere."

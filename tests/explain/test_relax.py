@@ -22,6 +22,7 @@ def logdensity(x):
 
 # Settings that all cheap tests share, and with them one compiled program.
 N, DIM, FEW = 200, 2, {"num_draws": 200, "num_replicates": 199}
+SHORT = {**FEW, "num_transitions": 4, "num_steps": 3}
 
 
 def normal(seed, n=N, dim=DIM):
@@ -49,7 +50,7 @@ def test_narrow_draws_spread_and_shifted_ones_come_back():
 
 def test_draws_of_the_target_are_rarely_rejected():
     repeats = 40
-    rejections = sum(jaxpsd.relax(jax.random.key(k), logdensity, normal(k), **FEW).reject for k in range(repeats))
+    rejections = sum(jaxpsd.relax(jax.random.key(k), logdensity, normal(k), **SHORT).reject for k in range(repeats))
     # A correct 5% test fails this once in 10⁴ runs.
     assert rejections <= scipy.stats.binom.ppf(1 - 1e-4, repeats, 0.05)
 
@@ -57,7 +58,7 @@ def test_draws_of_the_target_are_rarely_rejected():
 def test_dependent_draws_of_the_target_are_rarely_rejected(chain):
     repeats = 40
     results = [
-        jaxpsd.relax(jax.random.key(k), logdensity, chain(0.9, (4, 250, DIM), seed=k), **FEW) for k in range(repeats)
+        jaxpsd.relax(jax.random.key(k), logdensity, chain(0.9, (4, 250, DIM), seed=k), **SHORT) for k in range(repeats)
     ]
     # Starts lie an autocorrelation time apart, about 19 draws; fewer than one in 10³ sets look independent.
     assert max(result.num_draws for result in results) < 200
@@ -97,17 +98,15 @@ def test_a_mean_field_of_eight_schools_spreads_to_its_right_width():
 
 
 def test_before_and_after_are_exchangeable():
-    # A skewed target, on which the moves mix slowly: one coordinate, log of a gamma variable.
+    # A skewed target, on which two short transitions mix slowly: the log of a gamma variable.
     x = jnp.log(jax.random.gamma(KEY, 2.0, (2000, 1)))
-    result = jaxpsd.relax(
-        KEY, lambda x: jnp.sum(2 * x - jnp.exp(x)), x, num_draws=2000, num_transitions=2, num_steps=2
-    )
+    result = jaxpsd.relax(KEY, lambda x: jnp.sum(2 * x - jnp.exp(x)), x, num_draws=2000, num_transitions=2, num_steps=2)
     before, after = result.started[:, 0], result.moved[:, 0]
     assert np.corrcoef(before, after)[0, 1] > 0.1
-    # Functions whose means would differ for pairs that are not exchangeable; five at once fail once in 10⁴ runs.
+    # Functions whose means would differ for pairs that are not exchangeable; one of three fails once in 10⁴ runs.
     for f in (np.exp, np.sin, lambda x: x**3):
         change = f(before) * after - f(after) * before
-        assert abs(change.mean()) < scipy.stats.norm.isf(1e-5) * change.std() / 2000**0.5
+        assert abs(change.mean()) < scipy.stats.norm.isf(1e-4 / 6) * change.std() / 2000**0.5
 
 
 def test_lengths_read_the_same_backwards_and_stay_within_bounds():
@@ -181,7 +180,8 @@ def test_weighted_draws_are_chosen_by_their_weights():
     x = 1.5 * normal(2, n=1000)
     log_weights = jax.vmap(logdensity)(x) - jax.vmap(lambda x: logdensity(x / 1.5))(x)
     weighted = jaxpsd.relax(KEY, logdensity, x, weights=jnp.exp(log_weights), num_draws=500)
-    assert not weighted.reject
+    # A correct test fails this twice in 10³ runs.
+    assert weighted.p_value > 0.002
     assert weighted.num_blocks < 500
     np.testing.assert_allclose(np.std(weighted.started, axis=0), 1, atol=0.15)
     assert jaxpsd.relax(KEY, logdensity, x, num_draws=500).reject

@@ -257,7 +257,7 @@ def test_what_makes_no_sense_is_refused(options, error, message):
 def test_a_draw_outside_the_support_is_named():
     x = jnp.abs(normal(0)).at[7, 1].set(-1.0)
     inside = lambda x: jnp.where((x > 0).all(), -jnp.sum(x), -jnp.inf)  # noqa: E731
-    with pytest.raises(ValueError, match="not finite at draw 7.*outside the support"):
+    with pytest.raises(ValueError, match=r"not finite at draw 7.*outside the support"):
         jaxpsd.relax(KEY, inside, x)
 
 

@@ -41,6 +41,8 @@ from jaxpsd._explain.diagnose import diagnose
 from jaxpsd._explain.errors import ImpliedErrors
 from jaxpsd._explain.expectations import CorrectedExpectation, corrected_expectation
 from jaxpsd._explain.moments import MomentTable, moment_table
+from jaxpsd._explain.relax import relax
+from jaxpsd._explain.relaxation import FunctionChange, Relaxation
 from jaxpsd._explain.report import DetectableErrors, Finding, Report
 from jaxpsd._gof.adaptive import adaptive_test
 from jaxpsd._gof.aggregate import aggregate_test
@@ -90,6 +92,7 @@ __all__ = [
     "Draws",
     "FeatureDiscrepancy",
     "Finding",
+    "FunctionChange",
     "Gaussian",
     "GofResult",
     "HeavyTailsWarning",
@@ -101,6 +104,7 @@ __all__ = [
     "OptimizedFSSD",
     "PrecisionWarning",
     "Ranking",
+    "Relaxation",
     "Report",
     "ScalesWarning",
     "SteinDiscrepancy",
@@ -119,6 +123,7 @@ __all__ = [
     "minibatch_score",
     "moment_table",
     "rank",
+    "relax",
     "sample_grid",
     "save_state",
     "score",

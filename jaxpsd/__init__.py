@@ -40,10 +40,11 @@ from jaxpsd._discrepancies.rfsd import RFSD
 from jaxpsd._explain.diagnose import diagnose
 from jaxpsd._explain.errors import ImpliedErrors
 from jaxpsd._explain.expectations import CorrectedExpectation, corrected_expectation
+from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable, moment_table
 from jaxpsd._explain.relax import relax
 from jaxpsd._explain.relaxation import FunctionChange, Relaxation
-from jaxpsd._explain.report import DetectableErrors, Finding, Report
+from jaxpsd._explain.report import DetectableErrors, Report
 from jaxpsd._gof.adaptive import adaptive_test
 from jaxpsd._gof.aggregate import aggregate_test
 from jaxpsd._gof.gof_test import gof_test

@@ -1,4 +1,4 @@
-"""What to say about a set of draws: a verdict in one sentence, what makes it doubtful, and what to do."""
+"""What to say about a set of draws: a verdict, what makes it doubtful, and what to do."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,11 @@ from jaxtyping import Float
 
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.tables import number
-from jaxpsd._explain.moments import TRUSTED, MomentTable
-from jaxpsd._explain.report import DetectableErrors, Finding
+from jaxpsd._explain.findings import Finding
+from jaxpsd._explain.moments import MomentTable
+from jaxpsd._explain.relaxation import Relaxation
+from jaxpsd._explain.report import DetectableErrors
+from jaxpsd._explain.tolerance import Judgement
 from jaxpsd._gof.result import GofResult
 
 # Fewer effective draws than this tell next to nothing.
@@ -17,10 +20,10 @@ _FEWEST = 20
 # R-hat above this means that chains, or their halves, disagree.
 _AGREEMENT = 1.05
 
-_BLIND = (
-    "A mode that no draw has visited cannot be seen by any method that knows the target through its score: start "
-    "chains far apart."
-)
+# Where less of a score is linear in the draws, a look at it is worth while.
+_FAR_FROM_GAUSSIAN = 0.8
+
+_BLIND = "A mode that no draw has visited cannot be seen."
 
 
 class Facts(NamedTuple):
@@ -31,6 +34,10 @@ class Facts(NamedTuple):
     test: GofResult
     table: MomentTable
     findings: tuple[Finding, ...]
+    judgement: Judgement
+    tolerance: float
+    relaxation: Relaxation | None
+    why_not_moved: str | None
     times: Float[np.ndarray, " chains"]
     effective: float
     r_hat: Float[np.ndarray, " dim"]
@@ -40,44 +47,89 @@ class Facts(NamedTuple):
     disagrees = property(lambda self: self.r_hat.max() > _AGREEMENT)
     least_linear = property(lambda self: np.min(self.table.linearity))
     too_few = property(lambda self: self.effective < _FEWEST or float(self.test.p_value_floor) > self.test.alpha)
+    moved = property(lambda self: self.relaxation is not None and self.relaxation.reject)
+    reject = property(lambda self: bool(self.test.reject) or self.moved)
 
 
 def verdict(facts: Facts) -> str:
-    """One sentence."""
+    """Whether the draws are from the target; and whether they are good enough."""
+    return f"{_right_or_wrong(facts)} {_good_enough(facts)}"
+
+
+def _right_or_wrong(facts: Facts) -> str:
     p = f"p = {number(facts.test.p_value)}"
-    if facts.test.reject:
-        if facts.findings:
-            return f"These draws are not from the target ({p}): {facts.findings[0].text}."
+    if facts.reject:
         return (
-            f"These draws are not from the target ({p}), although no mean, standard deviation or correlation stands "
-            "out: look at skewness and tails."
+            f"These draws are not from the target ({p if facts.test.reject else _p_of_moves(facts)}): {_worst(facts)}."
         )
     if facts.too_few:
         return f"Too few effective draws (about {facts.effective:.0f}) to say whether they are from the target ({p})."
     if facts.disagrees:
         about = f"{facts.names[facts.r_hat.argmax()]} (R-hat {facts.r_hat.max():.2f})"
         return f"No moment is clearly wrong ({p}), but chains or their halves disagree about {about}."
-    return f"Nothing wrong was found ({p}). {_would_have_shown(facts.detectable)}"
+    return f"Nothing wrong was found ({p})."
 
 
-def _would_have_shown(detectable: DetectableErrors) -> str:
-    return (
-        f"A mean off by {detectable.mean:.2g} standard deviations, or a standard deviation off by "
-        f"{detectable.scale:.0%}, would probably have shown."
-    )
+def _p_of_moves(facts: Facts) -> str:
+    assert facts.relaxation is not None
+    return f"p = {number(facts.relaxation.p_value)}, by draws that followed it"
+
+
+def _worst(facts: Facts) -> str:
+    """What is known of what is wrong; where that is little, what shows it."""
+    if facts.findings:
+        return facts.findings[0].text
+    if facts.relaxation is not None and facts.relaxation.statements:
+        return facts.relaxation.statements[0]
+    parts = facts.test.parts
+    assert parts is not None  # An adaptive test has parts.
+    p = np.asarray(parts.p_value)
+    where = f"it shows most in the part of the test called \u201c{parts.labels[int(p.argmin())]}\u201d"
+    if facts.table.unknown():
+        return f"{where}, but what it amounts to is not known"
+    return f"{where}, and in no mean, standard deviation or correlation by more than chance would"
+
+
+def _good_enough(facts: Facts) -> str:
+    judgement, asked = facts.judgement, f"tolerance {facts.tolerance:g}"
+    times = None if judgement.times is None else f"about {np.ceil(max(judgement.times, 1.1)):.0f} times as many draws"
+    if judgement.good_enough:
+        return f"They are good enough ({asked}): {judgement.reason}."
+    if judgement.good_enough is None:
+        so = "" if times is None else f"; {times} would tell"
+        return f"Whether they are good enough cannot be told ({asked}): {judgement.reason}{so}."
+    if judgement.is_bias:
+        return f"They are not good enough ({asked}): {judgement.reason}."
+    chance = f"as chance may make it of {facts.effective:,.0f} effective draws; {times} would do"
+    return f"They are too few to be good enough ({asked}): {judgement.reason}, {chance}."
 
 
 def caveats(facts: Facts) -> tuple[str, ...]:
-    """What makes the verdict doubtful."""
+    """What makes the verdict doubtful, or limits it."""
     found = [doubt.message for doubt in facts.test.doubts]
-    if facts.least_linear < TRUSTED:
-        worst = facts.names[int(np.argmin(facts.table.linearity))]
+    parts = facts.test.parts
+    if parts is not None and not facts.test.reject and (p := np.asarray(parts.p_value)).min() <= facts.test.alpha:
         found.append(
-            f"The target is far from Gaussian: only {facts.least_linear:.0%} of the score of {worst} is linear in the "
-            "draws. The test holds, but errors of moments are rough, and some errors may not show."
+            f"One of {len(p)} parts of the test has p = {number(p.min())}, which is no finding: the smallest of so "
+            f"many is that small with probability {number(facts.test.p_value)}."
         )
-    if facts.test.reject:
-        found.append(f"{_would_have_shown(facts.detectable)} Smaller errors may be there too.")
+    found += [f"Not looked at: {reason}." for reason in facts.test.left_out]
+    if unknown := facts.table.unknown():
+        some = "; ".join(unknown[:3]) + (f"; and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+        found.append(
+            "The target is not Gaussian, and errors of some moments are not known, because polynomials explain too "
+            f"little of them: the {some}."
+        )
+    if facts.relaxation is not None:
+        found += facts.relaxation.caveats
+    if np.isfinite(facts.detectable.mean) and not facts.too_few:
+        scale = (
+            "" if np.isnan(facts.detectable.scale) else f", or its standard deviation by {facts.detectable.scale:.0%}"
+        )
+        found.append(
+            f"Of any linear combination of coordinates, a mean off by {facts.detectable.mean:.2g} of its standard "
+            f"deviations{scale}, would have shown in four of five cases; less may be there."
+        )
     return (*found, _BLIND)
 
 
@@ -93,14 +145,13 @@ def advice(facts: Facts) -> tuple[str, ...]:
         steps.append("Run chains longer, from starts far apart, until they agree.")
     if facts.too_few:
         steps.append(f"Draw at least {max(2, np.ceil(100 / max(facts.effective, 1))):.0f} times as many draws.")
-    elif not facts.test.reject and facts.detectable.mean > 0.1:
-        times = (facts.detectable.mean / 0.1) ** 2
-        steps.append(f"To see a mean off by 0.1 standard deviations takes about {times:.1f} times as many draws.")
-    if facts.test.reject:
+    if facts.reject:
         steps.append(_remedy(facts))
+    if facts.why_not_moved is not None and facts.table.unknown():
+        steps.append(facts.why_not_moved)
     if facts.times.min() > 10 and facts.draws.num_draws > 10_000:
         steps.append(f"Keeping every {facts.times.min() / 2:.0f}th draw would lose little.")
-    if facts.least_linear < TRUSTED:
+    if facts.least_linear < _FAR_FROM_GAUSSIAN:
         steps.append("Plot marginal scores against draws (`jaxpsd.plots.marginal_scores`), or reparameterise.")
     return tuple(steps)
 
@@ -109,11 +160,11 @@ def _remedy(facts: Facts) -> str:
     # The worst comes first.
     scales = [finding.error for finding in facts.findings if finding.quantity == "standard deviation"]
     if not scales:
-        remedy = "Use a sampler without bias, or less of it, such as a smaller step size."
+        remedy = "Use a sampler without bias, or less of it, such as a smaller step size, or a richer approximation."
     elif scales[0] < 0:
         remedy = "Draws are too narrow: a richer approximation, or chains that move farther."
     else:
         remedy = "Draws are too wide: a smaller step size, larger mini-batches, or an accept step."
-    if float(facts.table.errors.explained) >= TRUSTED:
+    if not facts.table.unknown():
         remedy += " `corrected_expectation` estimates expectations under the target from these draws meanwhile."
     return remedy

@@ -1,9 +1,8 @@
 """Everything at a glance: a report on a set of draws."""
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Sequence
 from dataclasses import replace
-from statistics import NormalDist
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,25 +12,28 @@ from jaxtyping import Float, PRNGKeyArray
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_key
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import check_input
+from jaxpsd._core.scores import Given, Score, check_input
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._explain.advice import Facts, advice, caveats, verdict
 from jaxpsd._explain.directions import worst_directions
+from jaxpsd._explain.findings import find_errors
 from jaxpsd._explain.moments import MomentTable, check_names, make_table
+from jaxpsd._explain.moves import Moves, require_blackjax
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress
-from jaxpsd._explain.report import DetectableErrors, Finding, Report
-from jaxpsd._gof.adaptive import run_adaptive_test
-from jaxpsd._gof.dependence import measure_dependence, times_by_chain
+from jaxpsd._explain.relax import relax_draws
+from jaxpsd._explain.relaxation import Relaxation
+from jaxpsd._explain.report import DetectableErrors, Report
+from jaxpsd._explain.tolerance import Chance, Judgement, b_squared, check_tolerance, judge
+from jaxpsd._gof.adaptive import run_adaptive_test, share_of_level
+from jaxpsd._gof.dependence import Dependence, measure_dependence, times_by_chain
+from jaxpsd._gof.result import GofResult
 from jaxpsd._gof.settings import Settings, check_several
-from jaxpsd._stein.coordinates import Rule, canonical, fit
+from jaxpsd._stein.coordinates import Canonical, Rule, canonical, fit
 from jaxpsd._stein.polynomials import num_monomials
 
 Chains = Float[np.ndarray, "chains draws dim"]
-
-# An error of a moment stands out where it is more than so many times what chance makes of it.
-_STANDS_OUT = 3.5
 
 # The first tenth of a chain is burn-in if its mean is off by more than so many standard errors.
 _BURN_IN = 5
@@ -45,26 +47,38 @@ def diagnose(
     target: Target,
     samples: PyTree,
     *,
+    tolerance: float = 0.1,
+    second_opinion: bool | str = "auto",
     names: Sequence[str] | None = None,
     alpha: float = 0.05,
     num_replicates: int = 1000,
     weights: ArrayLike | None = None,
     chains: bool | None = None,
 ) -> Report:
-    """Say how good a set of draws is, what is wrong with it, and what to do.
+    """Say how good a set of draws is, whether that is good enough, what is wrong with it, and what to do.
 
     Parameters
     ----------
     rng_key, target, samples, alpha, num_replicates, weights, chains
         As in `gof_test`.
+    tolerance
+        What is good enough: by how many of the target's standard deviations means may be off, and by which share
+        standard deviations.
+    second_opinion
+        Whether to let some draws follow the target and see what changes, as `relax` does: True, False, or "auto", where
+        polynomials explain little, the target is a function, and BlackJAX is installed.
     names
         Names of the coordinates; taken from the structure of the samples by default.
 
     Returns
     -------
     Report
-        A verdict in one sentence, and what it rests on. It prints as text, shows as tables in a notebook, and goes to
-        JSON by `to_dict`.
+        A verdict, and what it rests on. It prints as text, shows as tables in a notebook, and goes to JSON by
+        `to_dict`.
+
+    Notes
+    -----
+    The test is at level `alpha`; draws that followed the target prove others wrong at a fifth of it.
 
     Examples
     --------
@@ -77,53 +91,147 @@ def diagnose(
     >>> samples = jax.random.normal(key, (4, 500, 2)) * jnp.array([1.0, 0.6])
     >>> report = jaxpsd.diagnose(key, logdensity, samples, names=("mu", "tau"))
     >>> print(report.verdict)
-    These draws are not from the target (p = 0.00...): the standard deviation of tau is 0.60 times the target's.
+    These draws are not from the target (p = 0.00...): the standard deviation of tau is 0.60 (0.60 … 0.60) times the
+    target's. They are not good enough (tolerance 0.1): ...
+    >>> report.good_enough
+    False
     """
     check_key(rng_key)
     settings = Settings.checked("auto", num_replicates, alpha, None, None)
     settings.check_attainable()
-    given = check_input(target, samples, weights, chains)
-    draws = given.draws
+    tolerance = check_tolerance(tolerance)
+    check_second_opinion(second_opinion, target)
+    unscored = check_input(target, samples, weights, chains)
+    draws = unscored.draws
     check_several(draws)
     names = check_names(names, draws)
-    if not given.is_concrete:
+    if not unscored.is_concrete:
         raise ValueError("`diagnose` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
-    given = given.with_scores()
+    given = unscored.with_scores()
     given.check_finite()
     order, interactions = _features(draws, num_replicates, weighted=given.weights is not None)
-    # Coordinates, and how dependent the draws are, serve the test and the table.
+    # Coordinates, and how dependent the draws are, serve the test, the table and the moves.
     standardized = fit(Rule.STANDARDIZE, given)
     coordinates = canonical(given, standardized)
     psd = PSD(order, interactions=interactions, basis="hermite", transform="target", form="primal")
-    plan = replace(psd, transform=coordinates)._plan(given, num_replicates)
+    in_coordinates = replace(psd, transform=coordinates.for_tests)
+    plan = in_coordinates._plan(given, num_replicates)
     dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
-    test_key, table_key = jax.random.split(rng_key)
-    test = run_adaptive_test(test_key, given, settings, transform=coordinates, dependence=dependence)
+    test_key, table_key, move_key = jax.random.split(rng_key, 3)
+    test = run_adaptive_test(test_key, given, settings, transform=coordinates.for_tests, dependence=dependence)
     table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence, coordinates)
-    times = times_by_chain(given, plan)
+    is_dependent = dependence is not None and dependence.is_clear
+    times = times_by_chain(given, plan) if is_dependent else np.ones(draws.num_chains)
     effective = draws.num_draws / draws.num_chains / times
+    total = float(effective.sum())
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
-    r_hat, total = _rank_normalized_r_hat(x), float(effective.sum())
-    detectable = _detectable(total, num_monomials(draws.dim, order, interactions=interactions), alpha)
-    findings = _findings(table, total)
+    chance = Chance.of_draws(x, total)
+    findings = find_errors(table.errors, chance, names)
     if test.reject and not findings:
-        findings = worst_directions(replace(psd, transform=coordinates), given, table, total)
-    burn_in = _burn_in(x, times)
-    facts = Facts(draws, names, test, table, findings, times, total, r_hat, burn_in, detectable)
+        findings = worst_directions(in_coordinates, given, table, total)
+    relaxation, why_not_moved = _second_opinion(
+        second_opinion, move_key, unscored, settings, table, coordinates, dependence
+    )
+    mean, sd = (np.asarray(part, np.float64) for part in (standardized.loc, standardized.scale))
+    facts = Facts(
+        draws=draws,
+        names=names,
+        test=test,
+        table=table,
+        findings=findings,
+        judgement=_with_moves(judge(table.errors, chance, tolerance, names), relaxation, tolerance),
+        tolerance=tolerance,
+        relaxation=relaxation,
+        why_not_moved=why_not_moved,
+        times=times,
+        effective=total,
+        r_hat=_rank_normalized_r_hat(x),
+        burn_in=_burn_in(x, times),
+        detectable=_detectable(total, test, float(coordinates.linearity), draws.dim),
+    )
     return Report(
         verdict=verdict(facts),
+        good_enough=facts.judgement.good_enough,
+        tolerance=tolerance,
         test=test,
         discrepancy=discrepancy,
         moments=table,
         findings=findings,
+        b_squared=b_squared(table.errors, mean, sd),
+        relaxation=relaxation,
         autocorrelation_time=times,
         effective_draws=effective,
-        r_hat=r_hat,
-        detectable=detectable,
+        r_hat=facts.r_hat,
+        detectable=facts.detectable,
         caveats=caveats(facts),
         advice=advice(facts),
         shapes=draws.shapes,
     )
+
+
+# --- a second opinion -------------------------------------------------------------------------------------
+
+# Where less than this share of a score is linear in the draws, "auto" asks for it.
+_NEARLY_GAUSSIAN = 0.95
+
+# Moved draws prove others wrong at this share of the level.
+_SHARE_OF_LEVEL = 0.2
+
+
+def check_second_opinion(second_opinion: object, target: Target) -> None:
+    """True, False or "auto"; True takes a log-density and BlackJAX."""
+    if not isinstance(second_opinion, bool) and second_opinion != "auto":
+        raise ValueError(f"`second_opinion` must be True, False or 'auto'; got {second_opinion!r}.")
+    if second_opinion is True:
+        require_blackjax()
+        if not callable(target):
+            raise ValueError(
+                "`second_opinion=True` moves draws, which takes the log-density as a function; got scores. Pass the "
+                "function, or second_opinion=False."
+            )
+
+
+def _second_opinion(
+    asked: bool | str,
+    rng_key: PRNGKeyArray,
+    given: Given,
+    settings: Settings,
+    table: MomentTable,
+    coordinates: Canonical,
+    dependence: Dependence | None,
+) -> tuple[Relaxation | None, str | None]:
+    """What became of draws that followed the target; or what it would take to know."""
+    is_wanted = bool(table.unknown()) or float(coordinates.linearity) < _NEARLY_GAUSSIAN
+    if asked is False or (asked == "auto" and not is_wanted):
+        return None, None if asked == "auto" else "`jaxpsd.relax` moves draws, and shows more."
+    if not isinstance(given.target, Score) or given.target.is_gradient:
+        return None, "Pass the log-density as a function instead of scores: moving the draws would show more."
+    if importlib.util.find_spec("blackjax") is None:
+        return None, "Install BlackJAX (pip install 'jaxpsd[blackjax]'): moving the draws would show more."
+    settings = replace(settings, alpha=settings.alpha * _SHARE_OF_LEVEL)
+    opinion = relax_draws(
+        rng_key,
+        given,
+        settings,
+        table.names,
+        moves=Moves(),
+        coordinates=coordinates.for_tests,
+        dependence=dependence,
+    )
+    return opinion, None
+
+
+def _with_moves(judgement: Judgement, relaxation: Relaxation | None, tolerance: float) -> Judgement:
+    """Good enough is not said where moving the draws changes a moment by more than the tolerance."""
+    if not judgement.good_enough or relaxation is None:
+        return judgement
+    low, high = relaxation.mean_off_interval
+    changed = (relaxation.mean_p_value <= relaxation.alpha) & ((low > tolerance) | (high < -tolerance))
+    low, high = relaxation.sd_ratio_interval
+    spread = (relaxation.sd_p_value <= relaxation.alpha) & ((low > 1 + tolerance) | (high < 1 - tolerance))
+    if not (changed | spread).any():
+        return judgement
+    return Judgement(None, relaxation.statements[0])
 
 
 def _features(draws: Draws, num_replicates: int, *, weighted: bool) -> tuple[int, bool]:
@@ -187,44 +295,23 @@ def _burn_in(x: Chains, times: Float[np.ndarray, " chains"]) -> int | None:
     return int(off.argmax()) if off.max() > _BURN_IN else None
 
 
-def _detectable(effective: float, num_features: int, alpha: float) -> DetectableErrors:
-    """From the normal limit: mean features whose number tells how large the largest of them is by chance."""
-    normal = NormalDist()
-    times_error = normal.inv_cdf(1 - alpha / (2 * num_features)) + normal.inv_cdf(_POWER)
-    # The variance of n independent standard normal draws' mean is 1/n; that of the log of their sd, 1/(2n).
-    return DetectableErrors(times_error / effective**0.5, times_error / (2 * effective) ** 0.5)
+def _detectable(effective: float, test: GofResult, linearity: float, dim: int) -> DetectableErrors:
+    """By the normal limit of the parts that look in all directions alike, each with its share of the level."""
+    # Not `scipy.stats`, which takes long to import.
+    from scipy.special import chdtri, chndtrinc
 
+    parts = test.parts
+    assert parts is not None  # An adaptive test has parts.
+    if linearity < _NEARLY_GAUSSIAN:
+        return DetectableErrors(np.nan, np.nan)
 
-def _findings(table: MomentTable, effective: float, most: int = 5) -> tuple[Finding, ...]:
-    """Errors of means, standard deviations and correlations that chance does not explain, the largest first."""
-    errors: Any = jax.tree.map(lambda values: np.asarray(values, np.float64), table.errors)
-    names, found = table.names, []
+    def least_squared_norm(label: str, freedom: float) -> float:
+        if label not in parts.labels:
+            return np.nan
+        threshold = chdtri(freedom, test.alpha * share_of_level(label))
+        return float(chndtrinc(threshold, freedom, 1 - _POWER)) / effective
 
-    def look_at(quantity: str, off: np.ndarray, by_chance: float, se: np.ndarray, say: Callable[..., tuple]) -> None:
-        """Measure errors in units of what chance and the uncertainty of the correction make of them."""
-        scores = np.abs(off) / np.hypot(by_chance, se)
-        for at in zip(*np.nonzero((scores > _STANDS_OUT) & (scores < np.inf)), strict=True):
-            text, error = say(*at)
-            found.append(Finding(text, float(scores[at]), quantity, float(error)))
-
-    def say_mean(k: int) -> tuple[str, float]:
-        off = errors.mean_off[k]
-        return f"the mean of {names[k]} is {abs(off):.2f} standard deviations too {'high' if off > 0 else 'low'}", off
-
-    def say_scale(k: int) -> tuple[str, float]:
-        return f"the standard deviation of {names[k]} is {ratio[k]:.2f} times the target's", ratio[k] - 1
-
-    def say_correlation(i: int, j: int) -> tuple[str, float]:
-        values = f"{drawn[i, j]:.2f} and should be {right[i, j]:.2f}"
-        return f"the correlation of {names[i]} and {names[j]} is {values}", drawn[i, j] - right[i, j]
-
-    look_at("mean", errors.mean_off, effective**-0.5, errors.mean_off_se, say_mean)
-    if (ratio := errors.sd_ratio) is not None:
-        se = errors.sd_ratio_se / ratio
-        look_at("standard deviation", np.log(ratio), (2 * effective) ** -0.5, se, say_scale)
-    if errors.correlation is not None:
-        drawn, right = (np.clip(each, -0.999, 0.999) for each in (errors.correlation, errors.true_correlation))
-        # Fisher's transform, whose variance does not depend on the correlation.
-        off = np.triu(np.arctanh(drawn) - np.arctanh(right), 1)
-        look_at("correlation", off, effective**-0.5, errors.correlation_se / (1 - right**2), say_correlation)
-    return tuple(sorted(found, key=lambda finding: -finding.score)[:most])
+    mean = least_squared_norm("means", dim) ** 0.5
+    # ½(r² − 1)² for a ratio r of standard deviations in one direction.
+    second = least_squared_norm("scales and correlations" if dim > 1 else "scales", dim * (dim + 1) / 2)
+    return DetectableErrors(mean, (1 + (2 * second) ** 0.5) ** 0.5 - 1)

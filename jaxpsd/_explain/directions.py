@@ -19,9 +19,9 @@ from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.errors import ImpliedErrors, errors_of
+from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._explain.regression import Functions, regress
-from jaxpsd._explain.report import Finding
 from jaxpsd._stein.coordinates import Affine
 
 # Coordinates that a combination is made of; of those that matter less than this share of the first, none.

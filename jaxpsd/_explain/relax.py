@@ -143,7 +143,7 @@ def relax_draws(
     if coordinates is None or (dependence is None and draws.num_draws > draws.num_chains):
         scored = given.with_scores()
         scored.check_finite()
-        coordinates = coordinates or canonical(scored)
+        coordinates = coordinates or canonical(scored).for_tests
         if dependence is None and draws.num_draws > draws.num_chains:
             psd = PSD(2, interactions=False, basis="hermite", transform=coordinates, form="primal")
             dependence = measure_dependence(scored, psd._plan(scored, 0))

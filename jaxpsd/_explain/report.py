@@ -10,41 +10,26 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxpsd._core.tables import html_table, number, plain, text_table
+from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
+from jaxpsd._explain.relaxation import Relaxation
+from jaxpsd._explain.tolerance import BSquared
 from jaxpsd._gof.result import GofResult
 
 
 class DetectableErrors(NamedTuple):
-    """The smallest errors that would have been detected with probability 80%, about.
+    """The smallest errors that the test would have shown with probability 80%, in whatever direction they lie.
+
+    It is said of near-Gaussian targets only; NaN of others.
 
     mean
-        Of a mean, in standard deviations.
+        Of the mean of any linear combination of coordinates, in its standard deviations.
     scale
-        Of a standard deviation, as a share of it.
+        Of the standard deviation of any of them, as a share of it.
     """
 
     mean: float
     scale: float
-
-
-class Finding(NamedTuple):
-    """An error of a moment.
-
-    text
-        What is wrong, in words.
-    score
-        How large it is in units of what chance makes of it.
-    quantity
-        "mean", "standard deviation" or "correlation".
-    error
-        How far off it is: a mean in standard deviations of the target, a standard deviation as a share of the
-        target's, a correlation as it is.
-    """
-
-    text: str
-    score: float
-    quantity: str
-    error: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +37,12 @@ class Report:
     """What can be said about a set of draws.
 
     verdict
-        One sentence.
+        Whether the draws are from the target, as far as can be told; and whether they are good enough.
+    good_enough
+        Whether all means and standard deviations are within the tolerance: True or False, with simultaneous intervals
+        of 95%; None where it cannot be told.
+    tolerance
+        Standard deviations by which means, and shares by which standard deviations, may be off.
     test
         The adaptive goodness-of-fit test.
     discrepancy
@@ -63,6 +53,10 @@ class Report:
     findings
         The worst errors of means, standard deviations and correlations, the largest first; where the test rejects and
         no coordinate stands out, of linear combinations of them.
+    b_squared
+        Squared errors of means and second moments in units of the target's variances, for each coordinate.
+    relaxation
+        What became of some draws that followed the target for a while; None where none did.
     autocorrelation_time
         Of the Stein features, for each chain.
     effective_draws
@@ -80,10 +74,14 @@ class Report:
     """
 
     verdict: str
+    good_enough: bool | None
+    tolerance: float
     test: GofResult
     discrepancy: GofResult
     moments: MomentTable
     findings: tuple[Finding, ...]
+    b_squared: BSquared
+    relaxation: Relaxation | None
     autocorrelation_time: Float[np.ndarray, " chains"]
     effective_draws: Float[np.ndarray, " chains"]
     r_hat: Float[np.ndarray, " dim"]
@@ -99,17 +97,21 @@ class Report:
 
     @property
     def reject(self) -> bool:
-        """Whether the adaptive test rejects the draws."""
-        return bool(self.test.reject)
+        """Whether the adaptive test rejects the draws, or what became of those that were moved does."""
+        return bool(self.test.reject) or (self.relaxation is not None and self.relaxation.reject)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for JSON."""
         return {
             "verdict": self.verdict,
+            "good_enough": self.good_enough,
+            "tolerance": self.tolerance,
             "test": self.test.to_dict(),
             "discrepancy": self.discrepancy.to_dict(),
             "moments": self.moments.to_dict(),
             "findings": [finding._asdict() for finding in self.findings],
+            "b_squared": {name: plain(values) for name, values in self.b_squared._asdict().items()},
+            "relaxation": None if self.relaxation is None else self.relaxation.to_dict(),
             "autocorrelation_time": plain(self.autocorrelation_time),
             "effective_draws": plain(self.effective_draws),
             "r_hat": plain(self.r_hat),
@@ -122,7 +124,8 @@ class Report:
         """An xarray `Dataset` like that of `arviz.summary(…, fmt="xarray")`: variables with a dimension `metric`.
 
         The metrics are the error of the mean in standard deviations, the ratio of the standard deviation to the right
-        one, both with standard errors, how linear the score is, and rank-normalised split R-hat.
+        one, both with standard errors and with how far off they may be for what features do not see, how linear the
+        score is, and rank-normalised split R-hat.
         """
         try:
             import xarray
@@ -134,8 +137,10 @@ class Report:
         metrics = {
             "mean_off": errors.mean_off,
             "mean_off_se": errors.mean_off_se,
+            "mean_off_unseen": errors.mean_off_unseen,
             "sd_ratio": unknown if errors.sd_ratio is None else errors.sd_ratio,
             "sd_ratio_se": unknown if errors.sd_ratio_se is None else errors.sd_ratio_se,
+            "sd_ratio_unseen": unknown if errors.sd_ratio_unseen is None else errors.sd_ratio_unseen,
             "score_linearity": self.moments.linearity,
             "r_hat": self.r_hat,
         }
@@ -168,6 +173,8 @@ class Report:
             ("Tests", self._tests()),
             ("Worst moments", [finding.text for finding in self.findings]),
             ("Coordinates", self._coordinates()),
+            ("Squared errors (b²)", self._b_squared()),
+            ("Draws that followed the target", self._moved()),
             ("Chains", self._chains()),
             ("To be aware of", self.caveats),
             ("What to do next", self.advice),
@@ -191,9 +198,26 @@ class Report:
         }
 
     def _coordinates(self) -> dict[str, list[str]]:
-        columns = self.moments.coordinate_table()
-        rows = map(self.moments.names.index, columns["coordinate"])
-        return columns | {"R-hat": [f"{self.r_hat[k]:.2f}" for k in rows]}
+        columns, names = self.moments.coordinate_table(), self.moments.names
+        places = [names.index(name) if name in names else None for name in columns["coordinate"]]
+        return columns | {"R-hat": ["" if k is None else f"{self.r_hat[k]:.2f}" for k in places]}
+
+    def _b_squared(self) -> dict[str, list[str]]:
+        """Largest and average over coordinates, where all are known."""
+
+        def cells(values: Float[np.ndarray, " dim"]) -> list[str]:
+            return ["not known"] * 2 if np.isnan(values).any() else [number(values.max()), number(values.mean())]
+
+        return {"": ["largest", "average"], "means": cells(self.b_squared.means),
+                "second moments": cells(self.b_squared.second_moments)}  # fmt: skip
+
+    def _moved(self) -> list[str]:
+        moved = self.relaxation
+        if moved is None:
+            return []
+        said = moved.statements or ("nothing moved beyond chance, which proves nothing about slow directions",)
+        how = f"{moved.num_draws} draws, {moved.num_transitions} transitions of HMC, {moved.acceptance:.0%} accepted"
+        return [*said[:5], f"{how}; p = {number(moved.p_value)}"]
 
     def _chains(self) -> dict[str, list[str]]:
         """Each chain, or where there are many the quickest, the median and the slowest; and all together."""

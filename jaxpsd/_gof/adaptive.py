@@ -238,12 +238,13 @@ def _contribution(psd: PSD, parts: list[tuple[str, Part]], seen: float) -> Contr
     """Parts with their shares of the level, and as much caution as so many values of a coordinate ask for."""
     labels, wanted = zip(*parts, strict=True)
     caution = (1 + min(_MOST_CAUTION, _skewness(part) / seen) for part in wanted)
-    return Contribution(psd, tuple(wanted), tuple(labels), tuple(map(_share, labels)), tuple(caution))
+    return Contribution(psd, tuple(wanted), tuple(labels), tuple(map(share_of_level, labels)), tuple(caution))
 
 
 def _skewness(part: Part) -> float:
     return _SKEWED.get(max(part.degrees), 0) if part.measure != "largest" else 0
 
 
-def _share(label: str) -> float:
+def share_of_level(label: str) -> float:
+    """How much of the level a part is given."""
     return _SHARES.get(label, _SHARE_OF_LARGEST if label.startswith("largest") else _SHARE_OF_HIGHER)

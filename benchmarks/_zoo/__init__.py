@@ -32,7 +32,8 @@ _MAKERS: dict[int, tuple[Callable[[], KnownTarget], ...]] = {
         partial(closed.banana, 5), partial(post.logistic_regression, 50), partial(post.logistic_regression, 1000),
     ),
     10: (
-        partial(closed.funnel, 10), partial(post.eight_schools, centred=False), partial(post.eight_schools, centred=True),
+        partial(closed.funnel, 10),
+        partial(post.eight_schools, centred=False), partial(post.eight_schools, centred=True),
     ),
     12: (post.varying_intercepts,),
     20: tuple(partial(closed.gaussian, 20, condition) for condition in (1, 1e2, 1e4, 1e6)),

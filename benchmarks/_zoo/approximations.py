@@ -163,7 +163,7 @@ def maximize_elbo(target: KnownTarget, *, diagonal: bool) -> np.ndarray:
 
     def loss(parameters: jax.Array) -> jax.Array:
         mean, logs, factor = unpack(parameters)
-        x = target.mean + target.sd * (mean + z @ factor.T)
+        x = target.mean[None] + target.sd[None] * (mean[None] + z @ factor.T)
         return -jax.vmap(target.logdensity)(x).mean() - logs.sum()
 
     start = np.zeros(2 * dim + (0 if diagonal else len(below[0])))

@@ -75,7 +75,9 @@ def logistic(dim: int = 3) -> KnownTarget:
     def logdensity(x):
         return -x - 2 * jax.nn.softplus(-x)
 
-    return product(f"logistic, d = {dim}", dim, logdensity, 0, np.pi**2 / 3, lambda rng, shape: rng.logistic(size=shape))
+    return product(
+        f"logistic, d = {dim}", dim, logdensity, 0, np.pi**2 / 3, lambda rng, shape: rng.logistic(size=shape)
+    )
 
 
 def gumbel(dim: int = 3) -> KnownTarget:

@@ -1,4 +1,4 @@
-"""Langevin chains in the target's whitened coordinates y: y′ = y + ½h ∇log p(y) + √h z, with or without a test of y′."""
+"""Langevin chains in whitened coordinates y of the target: y′ = y + ½h ∇log p(y) + √h z, with or without a test."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,9 +38,7 @@ class Langevin:
 _PROGRAMS: dict[tuple[str, int, int, bool], Callable[..., tuple[jax.Array, jax.Array]]] = {}
 
 
-def _chains(
-    target: KnownTarget, num: int, thin: int, adjusted: bool
-) -> Callable[..., tuple[jax.Array, jax.Array]]:
+def _chains(target: KnownTarget, num: int, thin: int, adjusted: bool) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """A program from starts (chains, dim), a key and a step to positions (chains, num, dim) and rates of acceptance."""
     which = (target.name, num, thin, adjusted)
     if which not in _PROGRAMS:
@@ -70,7 +68,10 @@ def _run(
             return (new, new_value, new_s), jnp.ones(len(y))
         log_ratio = new_value - value + log_proposal(y, new, new_s) - log_proposal(new, y, s)
         accept = jnp.log(jax.random.uniform(coin, log_ratio.shape)) < log_ratio
-        chosen = (jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip((new, new_value, new_s), state, strict=True))
+        chosen = (
+            jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+            for a, b in zip((new, new_value, new_s), state, strict=True)
+        )
         return tuple(chosen), accept.astype(y.dtype)
 
     def keep(state: tuple, key: jax.Array) -> tuple[tuple, tuple[jax.Array, jax.Array]]:
@@ -78,9 +79,9 @@ def _run(
         return state, (state[0], accepted.mean(axis=0))
 
     whitened = jnp.asarray(np.linalg.inv(factor), starts.dtype)
-    y = (starts - jnp.asarray(mean, starts.dtype)) @ whitened.T
+    y = (starts - jnp.asarray(mean, starts.dtype)[None]) @ whitened.T
     _, (path, accepted) = jax.lax.scan(keep, (y, *score(y)), jax.random.split(key, num))
-    x = jnp.asarray(mean, y.dtype) + path @ jnp.asarray(factor.T, y.dtype)
+    x = jnp.asarray(mean, y.dtype)[None, None] + path @ jnp.asarray(factor.T, y.dtype)
     return jnp.swapaxes(x, 0, 1), accepted.mean(axis=0)
 
 

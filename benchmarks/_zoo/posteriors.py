@@ -217,7 +217,9 @@ def near_gaussian(name: str, logdensity: LogDensity, names: Sequence[str], **mor
     # The weights are bounded, since the proposal's tails are the heavier ones.
     with jax.enable_x64(True):
         descend = jax.jit(jax.value_and_grad(lambda x: -log_ratio(x)))
-        bound = -scipy.optimize.minimize(descend, highest[np.argmax(log_weight(np.array(highest)))], jac=True).fun + 1e-6
+        bound = (
+            -scipy.optimize.minimize(descend, highest[np.argmax(log_weight(np.array(highest)))], jac=True).fun + 1e-6
+        )
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         kept, count = [], 0

@@ -105,7 +105,7 @@ def fits_of(target: KnownTarget) -> dict[str, Any]:
     # Values at a few positions tell whether what was kept belongs to this density.
     with jax.enable_x64(True):
         places = target.mean + target.sd * np.random.default_rng(0).normal(size=(5, target.dim))
-        prints = np.asarray(jax.vmap(target.logdensity)(places))
+        prints = np.asarray(jax.vmap(target.logdensity)(jnp.asarray(places)))
     if path.exists():
         with np.load(path) as file:
             kept = dict(file)

@@ -88,10 +88,9 @@ def _run(
 def choose_adjusted(target: KnownTarget) -> float:
     """The largest step at which six proposals in ten are accepted."""
     starts, program = target.exact(jax.random.key(0), 100), _chains(target, 100, 1, True)
-    for step in _STEPS:
-        if float(program(starts, jax.random.key(1), step)[1].mean()) >= 0.6:
-            break
-    return float(step)
+    rates = [float(program(starts, jax.random.key(1), step)[1].mean()) for step in _STEPS]
+    # Where none is small enough the smallest has to do.
+    return float(next((step for step, rate in zip(_STEPS, rates, strict=True) if rate >= 0.6), _STEPS[-1]))
 
 
 def choose_unadjusted(target: KnownTarget) -> float | None:

@@ -167,14 +167,17 @@ def find_mode(logdensity: LogDensity, start: np.ndarray) -> tuple[np.ndarray, np
         loss = jax.jit(jax.value_and_grad(lambda x: -logdensity(x)))
         hessian = jax.jit(jax.hessian(lambda x: -logdensity(x)))
         mode = scipy.optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-6}).x
-        for _ in range(3):
+        # A step of Newton's from where the search ends, and another to see that it is the end.
+        for step in range(2):
             precision = np.asarray(hessian(mode))
             scale = np.sqrt(np.abs(np.diag(precision)))
             if not np.isfinite(precision).all() or np.linalg.eigvalsh(precision / np.outer(scale, scale)).min() < 1e-6:
                 return None
-            mode = mode - np.linalg.solve(precision, loss(mode)[1])
-        step = np.linalg.solve(precision, loss(mode)[1])
-    return (mode, precision) if np.abs(step * scale).max() < 1e-4 else None
+            move = np.linalg.solve(precision, np.asarray(loss(mode)[1]))
+            if step and np.abs(move * scale).max() < 1e-4:
+                return mode, precision
+            mode = mode - move
+    return None
 
 
 def near_gaussian(name: str, logdensity: LogDensity, names: Sequence[str], **more) -> KnownTarget:

@@ -127,7 +127,7 @@ class Truth(NamedTuple):
         """What the claim should have said."""
         if claim.quantity == "correlation":
             i, j = claim.of
-            return self.target.covariance[i, j] / (self.target.sd[i] * self.target.sd[j])
+            return float(self.target.covariance[i, j] / (self.target.sd[i] * self.target.sd[j]))
         variance = claim.of @ self.target.covariance @ claim.of
         if claim.quantity == "mean":
             return float(claim.of @ (self.mean - self.target.mean) / variance**0.5)

@@ -21,9 +21,6 @@ from benchmarks._zoo.reading import judge
 
 SIZES = (500, 2000, 10_000)
 
-# Of wrong sentences, so many of a cell are kept.
-_EXAMPLES = 2
-
 
 def repeats_of(dim: int) -> int:
     """A report on a hundred coordinates takes seconds, on a few of them a fraction of one."""
@@ -35,18 +32,19 @@ def cells(dim: int, n: int, repeats: int, only: int | None = None) -> list[dict[
     rows = []
     for name, target in list(targets(dim).items())[:only]:
         for label, kind in kinds(target).items():
-            seed, counts, wrong = zlib.crc32(f"{name}, {label}, {n}".encode()), Counter(), []
+            seed, counts, wrong = zlib.crc32(f"{name}, {label}, {n}".encode()), Counter(), {}
             for key in jax.random.split(jax.random.key(seed), repeats):
                 draw, look = jax.random.split(key)
                 x = kind(draw, n)
                 report = jaxpsd.diagnose(look, target.logdensity, x, names=target.names)
                 found, sentences = judge(report, target, kind, x)
                 counts += found
-                wrong += sentences
+                # One of each kind will do.
+                wrong = {each["about"]: each for each in sentences} | wrong
             rows.append(
                 {
                     "target": name, "kind": label, "n": n, "held_out": target.held_out, "right": kind.is_right,
-                    "counts": {key: counts[key] for key in sorted(counts)}, "wrong": wrong[:_EXAMPLES],
+                    "counts": {key: counts[key] for key in sorted(counts)}, "wrong": list(wrong.values()),
                 }
             )  # fmt: skip
     return rows
@@ -100,6 +98,12 @@ def grouped(rows: list[dict[str, Any]], by: Callable[[dict[str, Any]], dict[str,
     return [{**dict(group), **shares(summed(members))} for group, members in groups.items()]
 
 
+def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    right, wrong = (summed(row for row in rows if row["right"] is is_right) for is_right in (True, False))
+    names = sorted(key for key in right | wrong if key.startswith("verdict: "))
+    return [{"verdict": key.split(": ")[1], "right": right[key], "wrong": wrong[key]} for key in names]
+
+
 def sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     total = summed(rows)
     found = []
@@ -143,6 +147,9 @@ def render(results: Mapping[str, list[dict[str, Any]]]) -> str:
         "## By kind of draws",
         "",
         table({"kind": "draws", **_COLUMNS}, grouped(rows, lambda row: {"kind": row["kind"]})),
+        "## Verdicts",
+        "",
+        table({"verdict": "verdict", "right": "draws that are right", "wrong": "others"}, verdicts(rows)),
         "## Sentences",
         "",
         "In what units a thing is the worst: its error over what chance makes of it, that is mean errors in standard "

@@ -98,6 +98,10 @@ def grouped(rows: list[dict[str, Any]], by: Callable[[dict[str, Any]], dict[str,
     return [{**dict(group), **shares(summed(members))} for group, members in groups.items()]
 
 
+def _family(row: Mapping[str, Any]) -> str:
+    return "held out" if row["held_out"] else "Gaussian" if row["target"].startswith("Gaussian") else "not Gaussian"
+
+
 def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     right, wrong = (summed(row for row in rows if row["right"] is is_right) for is_right in (True, False))
     names = sorted(key for key in right | wrong if key.startswith("verdict: "))
@@ -139,7 +143,7 @@ def render(results: Mapping[str, list[dict[str, Any]]]) -> str:
             [
                 {"set": "all", "n": "all", **shares(total)},
                 *grouped(rows, lambda row: {"set": "all", "n": row["n"]}),
-                *grouped(rows, lambda row: {"set": "held out" if row["held_out"] else "others", "n": "all"}),
+                *grouped(rows, lambda row: {"set": _family(row), "n": "all"}),
             ],
         ),
         f"Share of right draws that are said not to be from the target: {right or 0:.3f} (0.05 intended).",

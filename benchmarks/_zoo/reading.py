@@ -209,7 +209,7 @@ def judge(report: Report, target: KnownTarget, kind: Kind, x: Any) -> tuple[Coun
         # Draws of one mode of two are right as far as scores can tell.
         about = "would have shown" + (", modes apart" if target.name.startswith("bimodal") else "")
         sentence(about, not unseen, report.verdict, f"mean off by {off:.2f}, sd by {scale:.0%}, {p}")
-    if _NOTHING_STANDS_OUT in report.verdict:
+    if _NOTHING_STANDS_OUT in report.verdict and not kind.is_right:
         off = max(np.abs(errors.mean_off).max(), np.abs(errors.log_sd_ratio).max())
         stands_out = off > max(TOLERANCE, _STANDS_OUT * effective**-0.5)
         sentence("nothing stands out", not stands_out, report.verdict, f"a mean or log sd is off by {off:.2f}")

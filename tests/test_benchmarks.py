@@ -6,7 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+
+from benchmarks import _zoo
+from benchmarks._zoo import reading
 
 ROOT = Path(__file__).parents[1]
 # What scripts share, and an example that is tried by a test of its own.
@@ -21,7 +26,7 @@ SCRIPTS = sorted(
 # These take longest to compile, and are run on a schedule.
 LONG = (
     "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "minibatch", "power", "precision",
-    "scale", "speed", "speed_baselines", "speed_psd", "speed_tests",
+    "scale", "speed", "speed_baselines", "speed_psd", "speed_tests", "truth",
 )  # fmt: skip
 
 
@@ -69,6 +74,34 @@ def test_the_experiment_runs(name):
 def test_its_results_are_committed(script):
     result = json.loads((ROOT / "benchmarks" / "results" / f"{script}.json").read_text())
     assert {"date", "versions", "cpu", "cores"} <= set(result)
+
+
+@pytest.mark.parametrize(
+    "dim", [pytest.param(dim, marks=() if dim <= 2 else pytest.mark.slow) for dim in _zoo.DIMS if dim <= 20]
+)
+def test_exact_draws_of_known_targets_have_the_mean_and_covariance_that_are_called_true(dim):
+    n = 20_000
+    for target in _zoo.targets(dim).values():
+        x = target.exact(jax.random.key(0), n)
+        s = np.asarray(jax.vmap(jax.grad(target.logdensity))(x), np.float64)
+        y = np.asarray(x, np.float64) - target.mean
+        # Means and variances, and Stein's identity E[s] = 0, E[(x − μ)s] = −1, which ties draws to the log-density.
+        for values in (y, y**2 - target.sd**2, s, y * s + 1):
+            z = values.mean(axis=0) / values.std(axis=0) * n**0.5
+            # About 650 comparisons: correct draws fail once in 1,500 runs, as far as means are normal.
+            assert np.abs(z).max() < 5, target.name
+
+
+def test_sentences_are_understood_as_they_are_printed():
+    names = ("mu", "log_tau", "eta0")
+    claim = reading.understand("the mean of 0.71·mu − 0.7·eta0 is 0.23 standard deviations too low", names)
+    assert claim.quantity == "mean"
+    assert claim.value == -0.23
+    np.testing.assert_array_equal(claim.of, [0.71, 0, -0.7])
+    claim = reading.understand("the standard deviation of log_tau is 0.62 times the target's", names)
+    assert (claim.quantity, claim.value) == ("standard deviation", np.log(0.62))
+    claim = reading.understand("the correlation of mu and eta0 is -0.10 and should be 0.45", names)
+    assert (claim.quantity, claim.value, *claim.of) == ("correlation", 0.45, 0, 2)
 
 
 def test_tables_of_speed_in_the_readme_are_those_of_the_results():

@@ -77,10 +77,12 @@ def _p_of_moves(facts: Facts) -> str:
 
 def _worst(facts: Facts) -> str:
     """What is known of what is wrong; where that is little, what shows it."""
+    statements = () if facts.relaxation is None else facts.relaxation.statements
+    # Where an error is not known, it may be the worst, and what the moves show comes first.
+    if statements and (facts.table.unknown() or not facts.findings):
+        return statements[0]
     if facts.findings:
         return facts.findings[0].text
-    if facts.relaxation is not None and facts.relaxation.statements:
-        return facts.relaxation.statements[0]
     parts = facts.test.parts
     assert parts is not None  # An adaptive test has parts.
     p = np.asarray(parts.p_value)
@@ -99,7 +101,8 @@ def _good_enough(facts: Facts) -> str:
         so = "" if times is None else f"; {times} would tell"
         return f"Whether they are good enough cannot be told ({asked}): {judgement.reason}{so}."
     if judgement.is_bias:
-        return f"They are not good enough ({asked}): {judgement.reason}."
+        is_said = facts.reject and bool(facts.findings) and facts.findings[0].text.startswith(judgement.about)
+        return f"They are not good enough ({asked})" + ("." if is_said else f": {judgement.reason}.")
     chance = f"as chance may make it of {facts.effective:,.0f} effective draws; {times} would do"
     return f"They are too few to be good enough ({asked}): {judgement.reason}, {chance}."
 

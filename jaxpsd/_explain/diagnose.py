@@ -208,7 +208,7 @@ def _second_opinion(
         return None, "Pass the log-density as a function instead of scores: moving the draws would show more."
     if importlib.util.find_spec("blackjax") is None:
         return None, "Install BlackJAX (pip install 'jaxpsd[blackjax]'): moving the draws would show more."
-    settings = replace(settings, alpha=settings.alpha * _SHARE_OF_LEVEL)
+    settings = settings._replace(alpha=settings.alpha * _SHARE_OF_LEVEL)
     opinion = relax_draws(
         rng_key,
         given,

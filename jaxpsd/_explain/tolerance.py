@@ -67,12 +67,15 @@ class Judgement(NamedTuple):
         Whether chance does not explain what is not good enough, so that more draws would not help.
     times
         How many times as many draws would tell, or would do, where that is known.
+    about
+        What it is about, such as "the mean of x".
     """
 
     good_enough: bool | None
     reason: str
     is_bias: bool = False
     times: float | None = None
+    about: str = ""
 
 
 def check_tolerance(tolerance: float) -> float:
@@ -103,7 +106,7 @@ def judge(errors: ImpliedErrors, chance: Chance, tolerance: float, names: tuple[
     room = (claims.high - claims.low) / 2 - np.abs(claims.off)
     takes = np.where(room > claims.unseen, claims.random**2 / np.maximum(room**2 - claims.unseen**2, 1e-12), np.inf)
     times = float(takes.max())
-    return Judgement(None, claims.say(k), times=times if np.isfinite(times) else None)
+    return Judgement(None, claims.say(k), times=times if np.isfinite(times) else None, about=claims.what(k))
 
 
 def _not_good_enough(claims: "_Claims") -> Judgement:
@@ -113,7 +116,7 @@ def _not_good_enough(claims: "_Claims") -> Judgement:
     k = int(np.argmax(np.where(is_biased, excess, -np.inf) if is_biased.any() else excess))
     limit = (claims.high - claims.low) / 2
     times = None if is_biased.any() else float(np.max((claims.by_chance / limit) ** 2))
-    return Judgement(False, claims.say(k), bool(is_biased.any()), times)
+    return Judgement(False, claims.say(k), bool(is_biased.any()), times, claims.what(k))
 
 
 class _Claims(NamedTuple):

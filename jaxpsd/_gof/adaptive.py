@@ -8,7 +8,6 @@ are the hardest to see, since tails and skewness, where they are wrong, tend to 
 """
 
 from dataclasses import replace
-from math import ceil
 from typing import NamedTuple
 
 from jax.typing import ArrayLike
@@ -170,7 +169,8 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
         else:
             name = name_of_degree(degree)
             left_out.append(
-                f"{name}: takes {ceil(fewest):,} effective draws of such a target, and these are {int(effective):,}"
+                f"{name}: takes about {float(f'{fewest:.2g}'):,.0f} effective draws of such a target; these are "
+                f"{int(effective):,}"
             )
     order = max(degrees)
 

@@ -54,7 +54,7 @@ _LARGEST_LEVERAGE = 0.95
 _USUAL_DISTANCE, _ROUNDS = 3, 3
 
 # How much wronger than what features see that may be which they do not see, as a standard deviation.
-_UNSEEN = 1.5
+_UNSEEN = 2.0
 
 
 @register_dataclass

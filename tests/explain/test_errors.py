@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import jaxpsd
 from jaxpsd._core.scores import check_input
 from jaxpsd._explain.errors import explaining_psd, implied_errors
 from jaxpsd._stein.coordinates import Rule, canonical, fit

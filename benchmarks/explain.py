@@ -286,12 +286,12 @@ def render(result: dict[str, Any]) -> str:
                 },
                 result["moments"],
             ),
-            "## Implied errors: share within two standard errors of the truth",
+            "## Implied errors: share of 95% intervals that hold the truth",
             "",
             table(
                 {
                     "target": "target", "correlation_of_draws": "AR(1) ρ", "moment": "moment",
-                    "within_two_errors": "within 2 standard errors", "typical_miss": "median miss",
+                    "stated": "stated", "within_interval": "within the interval", "typical_miss": "median miss",
                 },
                 result["implied_errors"],
             ),

@@ -158,6 +158,12 @@ def test_many_coordinates_are_looked_at_one_by_one():
     assert "x[5]" in report.verdict
 
 
+def test_draws_of_unequal_weights_are_worth_fewer():
+    wide, weights = 1.3 * normal(4, (1000, 3)), jnp.exp(normal(5, (1000,)))
+    report = diagnose(wide, weights=weights)
+    np.testing.assert_allclose(report.effective_draws, weights.sum() ** 2 / (weights**2).sum(), rtol=1e-4)
+
+
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="not finite at draw 3 of chain 0"):
         diagnose(normal().at[0, 3, 1].set(jnp.nan))

@@ -82,11 +82,15 @@ def funnel(x):
     return -0.5 * (x[0] / 1.5) ** 2 - 0.5 * jnp.sum(x[1:] ** 2) * jnp.exp(-x[0]) - 0.5 * (len(x) - 1) * x[0]
 
 
-def test_nothing_is_said_of_a_funnel_by_mean_field_draws():
-    x = jax.random.normal(jax.random.key(1), (2000, 4)) * jnp.array([[0.8, 0.9, 0.9, 0.9]])
+def test_nothing_wrong_is_said_of_a_funnel_by_mean_field_draws():
+    # The optimum of the ELBO over independent normal distributions.
+    x = jax.random.normal(jax.random.key(1), (2000, 4)) * jnp.array([[0.717, 0.879, 0.879, 0.879]])
     errors = errors_of(funnel, x)
-    assert np.isnan(errors.mean_off[0])
     assert np.isnan(errors.sd_ratio).all()
+    assert np.isnan(errors.mean_off[1:]).all()
+    # The mean along the funnel is right, and said to be.
+    low, high = errors.mean_off_interval()[:, 0]
+    assert low < float(x[:, 0].mean()) / 1.5 < high < 0.1
 
 
 TARGETS = {
@@ -114,7 +118,8 @@ def test_intervals_of_exact_draws_cover(name):
         for k, (low, high) in enumerate((errors.mean_off_interval(), errors.sd_ratio_interval())):
             stated[k] += np.isfinite(low).sum()
             covered[k] += ((low <= right[k]) & (right[k] <= high)).sum()
-    assert (stated >= 0.7 * 2 * repeats).all()
+    # Means nearly always; scales of heavy tails, half of the time.
+    assert (stated >= [0.9 * 2 * repeats, 0.4 * 2 * repeats]).all()
     # Intervals of 90% or more fail this once in 10³ runs.
     assert (covered >= scipy.stats.binom.ppf(1e-3, stated, 0.9)).all()
 

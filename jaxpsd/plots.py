@@ -134,12 +134,12 @@ def second_moments(table: MomentTable, *, ax: Axes | None = None) -> Axes:
     """
     _check_made_by("`moment_table`", table, MomentTable, "table")
     errors = table.errors
-    if errors.scale is None or errors.correlation is None or errors.true_correlation is None:
+    if errors.sd_ratio is None or errors.correlation is None or errors.true_correlation is None:
         raise ValueError("Second moments need a moment table of order 2 or more, with interactions.")
     off = np.array(errors.correlation - errors.true_correlation)
-    np.fill_diagonal(off, np.asarray(errors.scale) - 1)
+    np.fill_diagonal(off, np.asarray(errors.sd_ratio) - 1)
     dim = len(off)
-    # Where the draws imply no scale of the target, its error is not known.
+    # What is not known is left blank.
     known = np.isfinite(off)
     largest = float(np.abs(off[known]).max(initial=0.05))
     ax = _get_axes(ax, height=5.4)

@@ -123,6 +123,9 @@ def diagnose(
     is_dependent = dependence is not None and dependence.is_clear
     times = times_by_chain(given, plan) if is_dependent else np.ones(draws.num_chains)
     effective = draws.num_draws / draws.num_chains / times
+    if given.weights is not None:
+        # Draws of unequal weights are worth fewer (Kish).
+        effective /= draws.num_draws * float((given.weights**2).sum())
     total = float(effective.sum())
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
     chance = Chance.of_draws(x, total)

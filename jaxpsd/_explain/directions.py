@@ -18,9 +18,10 @@ from jaxpsd._core.draws import ravel
 from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block
 from jaxpsd._discrepancies.psd import PSD
-from jaxpsd._explain.errors import ImpliedErrors, errors_of
+from jaxpsd._explain.errors import NORMAL_95, ImpliedErrors, errors_of
 from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
+from jaxpsd._explain.phrases import mean_error, sd_error
 from jaxpsd._explain.regression import Functions, regress
 from jaxpsd._stein.coordinates import Affine
 
@@ -49,22 +50,23 @@ def worst_directions(psd: PSD, given: Given, table: MomentTable, effective: floa
     for quantity, direction in directions.items():
         coefficients = _few_terms(np.linalg.solve(scale.T, direction), sd)
         errors = _errors_along(coefficients, psd, given, effective)
+        combination = _written(coefficients, table.names)
         # As the largest over all directions, the squared score is at most χ² with as many degrees of freedom.
         freedom = dim if quantity == "mean" else dim * (dim + 1) / 2
         if quantity == "mean":
-            off, by_chance, se = float(errors.mean_off[0]), effective**-0.5, float(errors.mean_off_se[0])
-            text = f"{abs(off):.2f} standard deviations too {'high' if off > 0 else 'low'}"
-        elif errors.sd_ratio is not None and errors.sd_ratio_se is not None:
-            ratio = float(errors.sd_ratio[0])
-            off, by_chance, se = np.log(ratio), (2 * effective) ** -0.5, float(errors.sd_ratio_se[0]) / ratio
-            text = f"{ratio:.2f} times the target's"
+            error, ends = float(errors.mean_off[0]), errors.mean_off_interval()[:, 0]
+            uncertainty = (effective**-0.5, errors.mean_off_se[0], errors.mean_off_unseen[0] / NORMAL_95)
+            text, off = mean_error(combination, error, ends), error
+        elif errors.sd_ratio is not None and (intervals := errors.sd_ratio_interval()) is not None:
+            ratio, ends = float(errors.sd_ratio[0]), intervals[:, 0]
+            unseen = errors.sd_ratio_unseen[0] / NORMAL_95  # pyright: ignore[reportOptionalSubscript]
+            uncertainty = ((2 * effective) ** -0.5, errors.sd_ratio_se[0] / ratio, unseen)  # pyright: ignore[reportOptionalSubscript]
+            text, off, error, ends = sd_error(combination, ratio, ends), np.log(ratio), ratio - 1, ends - 1
         else:
             continue
-        score = abs(off) / np.hypot(by_chance, se)
+        score = abs(off) / float(np.linalg.norm(uncertainty))
         if np.isfinite(score) and score**2 > chdtri(freedom, _FALSE_ALARM):
-            combination = _written(coefficients, table.names)
-            error = off if quantity == "mean" else np.expm1(off)
-            found.append(Finding(f"the {quantity} of {combination} is {text}", float(score), quantity, float(error)))
+            found.append(Finding(text, score, quantity, error, (float(ends[0]), float(ends[1]))))
     return tuple(sorted(found, key=lambda finding: -finding.score))
 
 

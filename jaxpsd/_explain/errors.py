@@ -111,6 +111,7 @@ LEAST_EXPLAINED, _MOST_UNSEEN = 0.5, 0.1
 # each, and no more than so much work. Those of order 2 are all that a Gaussian target takes, by this share of the
 # scores' variance that is linear.
 _CANDIDATES = ((4, 3), (4, 2), (2, True), (4, False), (2, False))
+_LAST_RESORTS = ((2, True), (2, False))
 _DRAWS_A_FEATURE, _MOST_FEATURES, _MOST_WORK = 8, 512, 5e10
 _GAUSSIAN = 0.9999
 
@@ -118,6 +119,12 @@ _GAUSSIAN = 0.9999
 def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> PSD:
     """The PSD whose features explain most of the moments of such draws."""
     draws = given.draws
+
+    def can_be(order: int, products: bool) -> bool:
+        count = num_monomials(draws.dim, order, interactions=products)
+        is_regular = can_regress(count, draws.num_draws, weighted=given.weights is not None)
+        return is_regular and (interactions or not products)
+
     highest = 2 if is_concrete(coordinates.linearity) and coordinates.linearity > _GAUSSIAN else 4
     for order, products in _CANDIDATES:
         if order > highest:
@@ -127,10 +134,7 @@ def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, in
         if is_light and count * _DRAWS_A_FEATURE <= effective and (interactions or not products):
             break
     else:
-        few = interactions and can_regress(
-            num_monomials(draws.dim, 2), draws.num_draws, weighted=given.weights is not None
-        )
-        order, products = (2, True) if few else (2, False)
+        order, products = next((each for each in _LAST_RESORTS if can_be(*each)), (1, False))
     # Without products, axes have to be near the coordinates for these to be explained.
     transform = coordinates.for_regression if products else coordinates.for_tests
     return PSD(order, interactions=check_interactions(products, order), basis="hermite", transform=transform)
@@ -143,14 +147,14 @@ def implied_errors(
     psd = explaining_psd(given, coordinates, effective, interactions=interactions)
     interactions = psd.interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
-    moments = _Moments(standardized, interactions)
+    moments = _Moments(standardized, psd.order, interactions)
     regression = regress(moments, psd, given, effective)
     return errors_of(regression, given.draws.dim, interactions)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedErrors:
-    """From a regression of first and second moments of so many coordinates."""
+    """From a regression of first, and perhaps second, moments of so many coordinates."""
     pairs = _pairs(dim, interactions=interactions)
     sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
 
@@ -179,6 +183,8 @@ def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedEr
     log_se, log_unseen, sd_explained, sd_known = uncertainty(moved[1])
     correlation_se, correlation_unseen, _, correlation_known = uncertainty(moved[2])
     ratio = jnp.exp(log_ratio) + sd_known
+    # Of first moments alone nothing else can be said.
+    has_scales = len(regression.value) > dim
 
     def matrix(entries: Array) -> Array | None:
         return _symmetric(entries, dim, above) if interactions else None
@@ -187,28 +193,31 @@ def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedEr
         mean_off=off + mean_known,
         mean_off_se=mean_se,
         mean_off_unseen=mean_unseen,
-        sd_ratio=ratio,
-        sd_ratio_se=log_se * ratio,
-        sd_ratio_unseen=log_unseen,
+        sd_ratio=ratio if has_scales else None,
+        sd_ratio_se=log_se * ratio if has_scales else None,
+        sd_ratio_unseen=log_unseen if has_scales else None,
         correlation=sample_correlation if interactions else None,
         true_correlation=matrix(correlation + correlation_known),
         correlation_se=matrix(correlation_se),
         correlation_unseen=matrix(correlation_unseen),
         mean_explained=mean_explained,
-        sd_explained=sd_explained,
+        sd_explained=sd_explained if has_scales else None,
     )
 
 
 @register_dataclass
 @dataclass(frozen=True)
 class _Moments(Functions):
-    """First and second moments of standardised draws."""
+    """First moments, and by features of order 2 or more second ones, of standardised draws."""
 
     affine: Affine
+    order: int = static()
     interactions: bool = static()
 
     def values(self, x: Block) -> Float[Array, "block moments"]:
         y = self.affine.forward(x)
+        if self.order == 1:
+            return y
         first, second = _pairs(x.shape[1], interactions=self.interactions)
         return jnp.concatenate([y, y[:, first] * y[:, second]], axis=1)
 
@@ -227,6 +236,8 @@ def _symmetric(entries: Float[Array, " entries"], dim: int, pairs: _Pairs) -> Fl
 def _summary(moments: Float[Array, " moments"], dim: int, pairs: _Pairs) -> tuple[Array, Array, Array]:
     """Means, standard deviations and correlations, from moments about the origin."""
     mean = moments[:dim]
+    if len(moments) == dim:
+        return mean, jnp.ones_like(mean), jnp.eye(dim, dtype=mean.dtype)
     covariance = _symmetric(moments[dim:], dim, pairs) - jnp.outer(mean, mean)
     variance = jnp.diag(covariance)
     # A variance that the regression makes negative is one that it cannot tell. Moments are of standardised draws.

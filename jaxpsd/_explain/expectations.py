@@ -157,7 +157,8 @@ def _choose_features(
     if order is not None:
         basis = "hermite" if transform is Rule.TARGET else "monomial"
         if transform is Rule.TARGET:
-            transform = canonical(given).for_regression
+            coordinates = canonical(given)
+            transform = coordinates.for_regression if interactions else coordinates.for_tests
         return PSD(order, basis=basis, interactions=interactions, transform=transform), None
     coordinates, draws = canonical(given), given.draws
     effective = float(draws.num_draws)

@@ -38,8 +38,10 @@ from jaxpsd._gof.dependence import measure_dependence, variance_of_mean
 # From features themselves up to so many of them; beyond, from the Gram matrix of up to so many draws.
 _MOST_FEATURES, _MOST_DRAWS = 2000, 4000
 
-# Ridges to choose from, in units of the features' variance.
+# Ridges to choose from, in units of the features' variance; and those of double precision, which are for fits that are
+# perfect but for the ridge, and draws that are far off: what it takes away is as many times as large.
 _RIDGES = np.logspace(-6, 1, 15)
+_TINY_RIDGES = (1e-9, 1e-12)
 
 # A smaller ridge is preferred if it is worse by no more than this.
 _TOLERANCE = 0.01
@@ -194,20 +196,27 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     plan, x, n = problem.plan, data.x, data.num_draws
     assert isinstance(plan, FeaturePlan)
     scorer, moved = data.scorer(), plan.prepare(data).scorer()
-    first = data.first_row()
-    # An offset that all values share costs no digits: what the first draw has.
-    offset, tau_offset = problem.functions.values(scorer(first)[0]), plan.features(*moved(first))
-    bytes_per_draw = plan.working_bytes(x) + 8 * (x.shape[1] + offset.size) * x.dtype.itemsize
-    length = block_length(n, bytes_per_draw)
+
+    def all_features(block: PyTree) -> Block:
+        return plan.features(*moved(block))
+
+    def all_values(block: PyTree) -> Block:
+        return problem.functions.values(scorer(block)[0])
+
+    first = all_values(data.first_row())
+    length = block_length(n, plan.working_bytes(x) + 8 * (x.shape[1] + first.size) * x.dtype.itemsize)
+    given = jnp.full(n, 1 / n, x.dtype) if data.weights is None else data.weights
+    weights, tau_offset = _without_extremes(all_features, data.rows, given, length)
+    # Offsets that all values share cost no digits: nearly the means, in which no extreme draw has a part.
+    plain_mean = _mean(all_values, data.rows, given, length)
+    offset = _mean(all_values, data.rows, weights, length)[None]
 
     def features(block: PyTree) -> Block:
-        return plan.features(*moved(block)) - tau_offset
+        return all_features(block) - tau_offset[None]
 
     def values(block: PyTree) -> Block:
-        return problem.functions.values(scorer(block)[0]) - offset
+        return all_values(block) - offset
 
-    given = jnp.full(n, 1 / n, x.dtype) if data.weights is None else data.weights
-    weights = _without_extremes(features, data.rows, given, length)
     # Draws of unequal weights are worth fewer (Kish).
     effective = problem.effective / (n * (weights**2).sum())
 
@@ -220,10 +229,6 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
             weighted(f**2, block_weights).sum(axis=0),
         ), None
 
-    def mean_on_block(block: PyTree, block_weights: Weights) -> tuple[PyTree, None]:
-        return weighted(values(block), block_weights).sum(axis=0), None
-
-    plain_mean, _ = sum_over_blocks(mean_on_block, data.rows, given, length)
     (products, f_mean, f_squares), _ = sum_over_blocks(on_block, data.rows, weights, length)
     count = products.shape[0] - 1
     centre = products[0, :count]
@@ -241,7 +246,7 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     slope = inverse[:, None] * einsum("ij,jk->ik", shrunk, projected)
     freedom = 1 + (eigenvalues / (eigenvalues + ridge)).sum()
     # (C + λ)⁻¹ τ̄, what turns features into weights.
-    mean = tau_offset[0] + centre
+    mean = tau_offset + centre
     tilt = inverse * einsum("ij,kj,k->i", shrunk, directions, mean * inverse)
     seen = jnp.maximum((mean * tilt).sum() - freedom / effective, 0)
 
@@ -264,22 +269,36 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     grouped = split_draws(kept, problem.num_chains * whole // problem.stretch)
     influence, residual, deviation = map_over_blocks(residuals, grouped, max(1, length // problem.stretch))
     value = f_mean - einsum("j,jk->k", mean, slope)
-    return offset[0] + value, offset[0] + plain_mean, influence, residual, deviation, seen, ridge
+    return offset[0] + value, plain_mean, influence, residual, deviation, seen, ridge
+
+
+def _mean(
+    fn: Callable[[PyTree], Block], rows: PyTree, weights: Float[Array, " draws"], length: int
+) -> Float[Array, " columns"]:
+    """The mean of a function of rows, whose deviations from the first keep their digits."""
+    first = fn(jax.tree.map(lambda leaf: leaf[:1], rows))
+
+    def on_block(block: PyTree, block_weights: Weights) -> tuple[Array, None]:
+        return weighted(fn(block) - first, block_weights).sum(axis=0), None
+
+    return first[0] + sum_over_blocks(on_block, rows, weights, length)[0]
 
 
 def _without_extremes(
     features: Callable[[PyTree], Block], rows: PyTree, given: Float[Array, " draws"], length: int
-) -> Float[Array, " draws"]:
-    """Weights of draws, less than given to those whose features are far from the others'."""
+) -> tuple[Float[Array, " draws"], Float[Array, " features"]]:
+    """Weights of draws, less than given to those whose features are far from the others'; and the centre of these."""
 
-    def moments(block: PyTree, weights: Weights) -> tuple[PyTree, None]:
-        tau = features(block)
-        counted = weighted(tau, weights)
-        return (counted.sum(axis=0), einsum("ni,nj->ij", counted, tau)), None
+    def again(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        weights, about = state
 
-    def again(_: int, weights: Float[Array, " draws"]) -> Float[Array, " draws"]:
-        (centre, squares), _ = sum_over_blocks(moments, rows, weights, length)
-        covariance = squares - jnp.outer(centre, centre)
+        def moments(block: PyTree, block_weights: Weights) -> tuple[PyTree, None]:
+            tau = features(block) - about[None]
+            counted = weighted(tau, block_weights)
+            return (counted.sum(axis=0), einsum("ni,nj->ij", counted, tau)), None
+
+        (shift, squares), _ = sum_over_blocks(moments, rows, weights, length)
+        centre, covariance = about + shift, squares - jnp.outer(shift, shift)
         inverse = _inverse_scale(covariance)
         # A little ridge: features that move together do no harm, and need no digits.
         ridge = jnp.eye(len(centre), dtype=centre.dtype) * 100 * jnp.finfo(centre.dtype).eps * len(centre)
@@ -291,15 +310,15 @@ def _without_extremes(
 
         # In units of what is usual, which is one.
         weights = given / (1 + map_over_blocks(distance, rows, length) / _USUAL_DISTANCE)
-        return weights / weights.sum()
+        return weights / weights.sum(), centre
 
-    return jax.lax.fori_loop(0, _ROUNDS, again, given)
+    return jax.lax.fori_loop(0, _ROUNDS, again, (given, _mean(features, rows, given, length)))
 
 
 def _inverse_scale(covariance: Float[Array, "features features"]) -> Float[Array, " features"]:
     """One over the features' standard deviations; zero where a feature is constant."""
-    scale = jnp.sqrt(jnp.maximum(jnp.diag(covariance), 0))
-    return jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
+    variance = jnp.diag(covariance)
+    return jnp.where(variance > 0, 1 / jnp.sqrt(jnp.where(variance > 0, variance, 1)), 0)
 
 
 def _from_gram(data: Data, problem: _Problem) -> _Fit:
@@ -333,8 +352,12 @@ def _from_gram(data: Data, problem: _Problem) -> _Fit:
     tilt = einsum("ni,mi,m->n", shrunk, directions, along_mean) / unit
     g = 1 - (tilt - tilt.mean())
     value = f_mean - einsum("n,nk->k", along_mean, solved) / (n * unit)
-    # τ̄ᵀ(C + λ)⁻¹τ̄ by the identity of Woodbury.
-    seen = (rows.mean() - (along_mean * tilt).sum() / n) / (ridge * unit)
+    # τ̄ᵀ(C + λ)⁻¹τ̄, from what of τ̄ is among the features' directions, and what is not: there is the ridge alone.
+    among = einsum("ni,n->i", directions, along_mean) ** 2 / (n * unit)
+    varies = eigenvalues > jnp.finfo(x.dtype).eps * n * eigenvalues.max()
+    among = jnp.where(varies, among / jnp.where(varies, eigenvalues, 1), 0)
+    elsewhere = jnp.maximum(rows.mean() - among.sum(), 0)
+    seen = ((among / (eigenvalues + ridge)).sum() + elsewhere / ridge) / unit
     seen = jnp.maximum(seen - freedom / problem.effective, 0)
     return offset[0] + value, offset[0] + f_mean, g[:, None] * e, e, centred, seen, ridge
 
@@ -366,7 +389,9 @@ def _ridge(
         freedom = 1 - (1 + (eigenvalues / shrunk).sum()) / effective
         return jnp.where(freedom > 0, jnp.where(known, unexplained, 0).sum() / freedom**2, jnp.inf)
 
-    ridges = jnp.asarray(_RIDGES, variance.dtype)
+    tiny = _TINY_RIDGES if variance.dtype == jnp.float64 else ()
+    ridges = jnp.asarray([*_RIDGES, *tiny], variance.dtype)
     scores = jax.vmap(score)(ridges)
-    # The first, hence smallest, that is about as good as the best: a ridge takes away from the correction.
+    # The first, hence smallest, that is about as good as the best: a ridge takes away from the correction. Tiny ones
+    # come last.
     return ridges[jnp.argmax(scores <= (1 + _TOLERANCE) * scores.min())]

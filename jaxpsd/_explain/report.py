@@ -115,7 +115,7 @@ class Report:
             "autocorrelation_time": plain(self.autocorrelation_time),
             "effective_draws": plain(self.effective_draws),
             "r_hat": plain(self.r_hat),
-            "detectable": self.detectable._asdict(),
+            "detectable": {name: plain(value) for name, value in self.detectable._asdict().items()},
             "caveats": list(self.caveats),
             "advice": list(self.advice),
         }

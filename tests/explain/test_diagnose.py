@@ -14,8 +14,8 @@ import jaxpsd
 from jaxpsd._core.scores import check_input
 from jaxpsd._explain import advice as _advice
 from jaxpsd._explain import diagnose as _diagnose
-from jaxpsd._explain import report as _report
 from jaxpsd._explain.directions import worst_directions
+from jaxpsd._explain.findings import Finding
 
 KEY = jax.random.key(0)
 # One shape for most tests, so that programs are compiled once.
@@ -40,9 +40,10 @@ def test_right_draws_are_found_right():
     assert report.verdict.startswith("Nothing wrong was found")
     assert report.findings == ()
     assert report.advice == ()
-    assert "mode" in report.caveats[-1]
+    assert repr(report).count("mode that no draw has visited") == 1
     assert (report.disagreement < 1.02).all()
-    assert report.effective_draws.shape == (4,)
+    # Independent draws are worth their number.
+    np.testing.assert_array_equal(report.effective_draws, [500] * 4)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,9 @@ def test_a_target_far_from_gaussian_is_said_to_be():
     signs = jax.random.rademacher(KEY, (*SHAPE[:2], 1), jnp.float32)
     report = diagnose(normal() + 2 * signs, mixture)
     assert not report.reject
-    assert any("far from Gaussian" in caveat for caveat in report.caveats)
+    assert any("target is not Gaussian, and errors of some moments are not known" in each for each in report.caveats)
+    # Nothing is said of what could have been seen.
+    assert np.isnan(report.detectable).all()
     assert any("marginal_scores" in advice for advice in report.advice)
 
 
@@ -115,7 +118,8 @@ def test_errors_said_to_be_detectable_are_detected():
     trials, found = 60, {"mean": 0, "scale": 0}
     for seed in range(trials):
         x = normal(100 + seed, (500, 3))
-        errors = _diagnose._detectable(500, 9, 0.05)
+        parts = SimpleNamespace(labels=("means", "scales and correlations"))
+        errors = _diagnose._detectable(500, SimpleNamespace(parts=parts, alpha=0.05), 1.0, 3)
         for kind, wrong in (("mean", x.at[:, 0].add(errors.mean)), ("scale", x.at[:, 0].multiply(1 + errors.scale))):
             test = jaxpsd.adaptive_test(jax.random.key(seed), -wrong, wrong, method="rademacher")
             found[kind] += bool(test.reject)
@@ -152,6 +156,12 @@ def test_many_coordinates_are_looked_at_one_by_one():
     report = jaxpsd.diagnose(KEY, -x, x, num_replicates=100)
     assert report.moments.errors.correlation is None
     assert "x[5]" in report.verdict
+
+
+def test_draws_of_unequal_weights_are_worth_fewer():
+    wide, weights = 1.3 * normal(4, (1000, 3)), jnp.exp(normal(5, (1000,)))
+    report = diagnose(wide, weights=weights)
+    np.testing.assert_allclose(report.effective_draws, weights.sum() ** 2 / (weights**2).sum(), rtol=1e-4)
 
 
 def test_mistakes_are_named():
@@ -236,12 +246,14 @@ def test_more_coordinates_than_can_be_looked_at_are_refused():
 @pytest.mark.parametrize(("worst", "word"), [(-0.2, "too narrow"), (0.2, "too wide")])
 def test_advice_goes_by_the_worst_scale(worst, word):
     findings = [
-        _report.Finding("", 9.0, "standard deviation", worst),
-        _report.Finding("", 4.0, "standard deviation", -0.9 * worst),
+        Finding("", 9.0, "standard deviation", worst, (worst, worst)),
+        Finding("", 4.0, "standard deviation", -0.9 * worst, (0.0, 0.0)),
     ]
-    errors = SimpleNamespace(explained=1.0)
-    facts = SimpleNamespace(findings=findings, table=SimpleNamespace(errors=errors))
+    facts = SimpleNamespace(findings=findings, table=SimpleNamespace(unknown=lambda: []))
     assert word in _advice._remedy(facts)
+    assert "corrected_expectation" in _advice._remedy(facts)
+    facts.table.unknown = lambda: ["mean of a"]
+    assert "corrected_expectation" not in _advice._remedy(facts)
 
 
 # --- the worst direction ----------------------------------------------------------------------------------
@@ -261,10 +273,13 @@ def test_a_combination_that_is_off_is_named_where_no_coordinate_is():
     report = jaxpsd.diagnose(jax.random.key(1), target, moved, names=("a", "b", "c"))
     assert report.reject
     finding = report.findings[0]
-    assert re.match(r"the mean of 0\.\d+·a − 0\.\d+·b is 0\.\d\d standard deviations too high", finding.text)
+    assert re.match(
+        r"the mean of 0\.\d+·a − 0\.\d+·b is 0\.\d\d \(0\.\d\d … 0\.\d\d\) standard deviations too high", finding.text
+    )
     u = np.asarray(moved[:, 0] - moved[:, 1])
     assert finding.error == pytest.approx(u.mean() / 0.2, rel=0.2)
-    assert report.verdict.endswith(f"{finding.text}.")
+    assert finding.interval[0] <= finding.error <= finding.interval[1]
+    assert f"{finding.text}." in report.verdict
 
 
 def test_right_draws_have_no_direction_that_stands_out():
@@ -283,5 +298,98 @@ def test_the_scale_of_a_combination_is_named(x64):
     table = jaxpsd.moment_table(jax.random.key(1), target, wide, names=("a", "b", "c"))
     finding = worst_directions(psd, given, table, 2000.0)[0]
     assert finding.quantity == "standard deviation"
-    assert re.match(r"the standard deviation of 0\.\d+·a − 0\.\d+·b is 1\.\d\d times the target's", finding.text)
+    assert re.match(
+        r"the standard deviation of 0\.\d+·a − 0\.\d+·b is 1\.\d\d \(1\.\d\d … 1\.\d\d\) times the target's",
+        finding.text,
+    )
+    assert finding.interval[0] <= finding.error <= finding.interval[1]
     assert finding.error == pytest.approx(0.5, abs=0.05)
+
+
+# --- a second opinion -------------------------------------------------------------------------------------
+
+
+def skewed(x):
+    """The logarithms of gamma variables."""
+    return jnp.sum(0.5 * x - jnp.exp(x))
+
+
+SKEWED = jnp.log(jax.random.gamma(jax.random.key(6), 0.5, (500, 3)))
+
+
+def test_draws_are_moved_where_the_target_is_not_gaussian():
+    assert diagnose(SKEWED, skewed).relaxation is not None
+    assert diagnose(SKEWED, skewed, second_opinion=False).relaxation is None
+    assert diagnose(normal()).relaxation is None
+    assert "Draws that followed the target" in repr(diagnose(normal(), second_opinion=True))
+
+
+@pytest.mark.parametrize("asked", ["yes", None, 1, 0.5, "Auto"])
+def test_second_opinions_are_asked_for_or_not(asked):
+    with pytest.raises(ValueError, match="`second_opinion` must be True, False or 'auto'"):
+        diagnose(normal(), second_opinion=asked)
+
+
+def test_scores_cannot_be_followed():
+    with pytest.raises(ValueError, match="takes the log-density as a function; got scores"):
+        diagnose(normal(), -normal(), second_opinion=True)
+    assert diagnose(SKEWED, jax.vmap(jax.grad(skewed))(SKEWED)).relaxation is None
+
+
+def test_without_blackjax_nothing_moves(monkeypatch):
+    def find_spec(name, *rest):
+        return None if name == "blackjax" else True
+
+    monkeypatch.setattr(_diagnose.importlib.util, "find_spec", find_spec)
+    report = diagnose(FUNNEL, funnel)
+    assert report.relaxation is None
+    assert any("Install BlackJAX" in advice for advice in report.advice)
+
+
+def funnel(x):
+    return -0.5 * (x[0] / 1.5) ** 2 - 0.5 * jnp.sum(x[1:] ** 2) * jnp.exp(-x[0]) - x[0]
+
+
+FUNNEL = normal(7, (500, 3)) * jnp.array([[0.8, 0.9, 0.9]])
+
+
+def test_moved_draws_say_what_polynomials_cannot():
+    report = diagnose(FUNNEL, funnel)
+    assert report.moments.unknown()
+    assert report.relaxation.reject
+    assert report.reject
+    assert report.relaxation.statements[0] in report.verdict
+
+
+def test_derivatives_of_ones_own_making_are_followed():
+    @jax.custom_jvp
+    def own(x):
+        return skewed(x)
+
+    own.defjvp(lambda primals, tangents: (own(*primals), jax.jvp(skewed, primals, tangents)[1]))
+    report = diagnose(SKEWED, lambda x: own(x), second_opinion=True)
+    assert report.relaxation is not None
+    assert not report.reject
+
+
+# --- what is said -----------------------------------------------------------------------------------------
+
+
+def test_a_small_p_value_of_a_part_is_explained_where_the_test_does_not_reject():
+    for seed in range(20):
+        report = diagnose(normal(200 + seed))
+        parts = np.asarray(report.test.parts.p_value)
+        is_said = any("parts of the test has p =" in caveat for caveat in report.caveats)
+        assert is_said == (parts.min() <= 0.05 and not report.test.reject)
+        if is_said:
+            break
+    assert is_said
+
+
+def test_what_is_not_known_is_null_in_json():
+    report = diagnose(FUNNEL, funnel, second_opinion=False)
+    assert np.isnan(report.moments.errors.sd_ratio).any()
+    told = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert None in told["moments"]["errors"]["sd_ratio"]
+    assert told["detectable"] == {"mean": None, "scale": None}
+    assert "not known" in report._repr_html_()

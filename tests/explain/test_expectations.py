@@ -5,7 +5,6 @@ import pytest
 import scipy.stats
 
 import jaxpsd
-from jaxpsd._core.scores import Given
 
 MEAN = np.array([1.0, -2.0, 3.0])
 COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
@@ -34,18 +33,6 @@ def test_moments_of_a_gaussian_are_exact_whatever_the_draws(transform):
 
 
 @pytest.mark.usefixtures("x64")
-def test_it_is_the_intercept_of_a_least_squares_fit():
-    x = jax.random.normal(jax.random.key(1), (200, 2)) * 1.2
-    fn = lambda x: jnp.exp(0.5 * x[0]) + 1e6  # noqa: E731
-    result = jaxpsd.corrected_expectation(fn, logdensity, x, transform=None)
-    tau = np.asarray(jaxpsd.PSD(2).features(logdensity, x))
-    design = np.column_stack([np.ones(200), tau])
-    f = np.asarray(jax.vmap(fn)(x))
-    intercept = np.linalg.lstsq(design, f, rcond=None)[0][0]
-    np.testing.assert_allclose(result.value - 1e6, intercept - 1e6, rtol=1e-4)
-
-
-@pytest.mark.usefixtures("x64")
 def test_weights_are_repetitions():
     x = 1.3 * jax.random.normal(jax.random.key(2), (60, 2))
     times = np.arange(60) % 3 + 1
@@ -53,28 +40,6 @@ def test_weights_are_repetitions():
     weighted = jaxpsd.corrected_expectation(fn, logdensity, x, weights=times, transform=None)
     repeated = jaxpsd.corrected_expectation(fn, logdensity, jnp.repeat(x, times, axis=0), transform=None)
     np.testing.assert_allclose(weighted.value, repeated.value, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.usefixtures("x64")
-def test_features_and_gram_matrix_give_the_same_fit():
-    from jaxpsd._core.scores import check_input
-    from jaxpsd._core.tracing import trace
-    from jaxpsd._explain import expectations, regression
-
-    x = 1.2 * jax.random.normal(jax.random.key(3), (80, 2))
-    fn = lambda x: jnp.stack([jnp.sin(x[0]), x[0] * x[1]])  # noqa: E731
-    given = check_input(-x, x)
-    draws = given.draws
-    # With features of one scale, both penalise alike; their ridges are in units of a mean and of a total variance.
-    psd = jaxpsd.PSD(1)
-    fits = []
-    for program, form in ((regression._from_features, "primal"), (regression._from_gram, "dual")):
-        plan = jaxpsd.PSD(1, form=form)._plan(Given(draws), 0)
-        functions = expectations._UserFunction(trace(fn, x[0]), draws.structure)
-        fits.append(regression.run(program, given, regression._Problem(plan, functions, jnp.asarray(80.0))))
-    for one, other in zip(*(fit[:4] for fit in fits), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
-    assert psd._num_features(draws) == 2
 
 
 def test_more_features_than_draws_are_regularised():
@@ -143,3 +108,42 @@ def test_functions_of_no_numbers_at_all_are_refused(normal_draws):
     x, s = normal_draws
     with pytest.raises(ValueError, match="`fn` must return at least one number"):
         jaxpsd.corrected_expectation(lambda x: x[:0], s, x)
+
+
+def test_functions_may_be_differentiated_and_compiled():
+    x = 1.2 * jax.random.normal(jax.random.key(8), (200, 2))
+
+    def estimate(power):
+        return jaxpsd.corrected_expectation(lambda x: power * x[0] ** 2 + power**2, logdensity, x).value
+
+    # E_P[c x² + c²] = c + c², whose derivative is 1 + 2c.
+    value, slope = jax.jit(jax.value_and_grad(estimate))(3.0)
+    np.testing.assert_allclose([value, slope], [12, 7], rtol=1e-4)
+
+
+def test_traced_draws_give_what_others_do():
+    x = 1.2 * jax.random.normal(jax.random.key(9), (200, 2))
+    correct = lambda x: jaxpsd.corrected_expectation(lambda x: x**2, logdensity, x)  # noqa: E731
+    plain, traced = correct(x), jax.jit(correct)(x)
+    np.testing.assert_allclose(traced.value, plain.value, atol=1e-4)
+    np.testing.assert_array_less(np.abs(np.asarray(traced.interval[0]) - 1), 1e-3)
+
+
+def test_features_without_products_keep_to_the_coordinates():
+    precision = jnp.asarray(np.linalg.inv(COVARIANCE), jnp.float32)
+    x = 1.5 * jax.random.normal(jax.random.key(10), (500, 3)) + MEAN
+    target = lambda x: -0.5 * (x - MEAN) @ precision @ (x - MEAN)  # noqa: E731
+    for order in (None, 1, 2):
+        result = jaxpsd.corrected_expectation(lambda x: x, target, x, order=order, interactions=False)
+        np.testing.assert_allclose(result.value, MEAN, rtol=1e-3)
+
+
+def test_intervals_are_of_what_is_random_and_what_is_unseen():
+    x = 0.3 + jax.random.t(jax.random.key(11), 5.0, (1000, 1))
+    t5 = lambda x: -3 * jnp.log1p(x[0] ** 2 / 5)  # noqa: E731
+    result = jaxpsd.corrected_expectation(lambda x: {"mean": x[0]}, t5, x)
+    error, unseen = result.standard_error["mean"], result.unseen["mean"]
+    assert unseen > error > 0
+    low, high = result.interval["mean"]
+    np.testing.assert_allclose([low, high], result.value["mean"] + np.hypot(1.96 * error, unseen) * [-1, 1], rtol=1e-4)
+    assert low < 0 < high < 0.3

@@ -1,0 +1,77 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpsd
+from jaxpsd._explain.tolerance import b_squared
+
+KEY = jax.random.key(0)
+
+
+def logdensity(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def normal(n, seed=1, dim=2):
+    return jax.random.normal(jax.random.key(seed), (n, dim))
+
+
+def diagnose(x, target=logdensity, **options):
+    return jaxpsd.diagnose(KEY, target, x, names=("a", "b"), num_replicates=199, **options)
+
+
+def test_many_exact_draws_are_good_enough():
+    report = diagnose(normal(5000))
+    assert report.good_enough is True
+    assert report.tolerance == 0.1
+    assert "They are good enough (tolerance 0.1): every mean is within 0.1 standard deviations" in report.verdict
+
+
+def test_biased_draws_are_not_and_the_worst_is_named():
+    report = diagnose(normal(5000).at[:, 1].add(0.3))
+    assert report.good_enough is False
+    assert "They are not good enough (tolerance 0.1)" in report.verdict
+    assert "the mean of b is 0.3" in report.verdict
+    # Said once.
+    assert report.verdict.count("the mean of b") == 1
+    assert diagnose(normal(5000).at[:, 1].add(0.3), tolerance=0.5).good_enough is True
+
+
+def test_few_exact_draws_are_too_few():
+    report = diagnose(normal(40, seed=4))
+    assert report.good_enough is False
+    assert "They are too few to be good enough (tolerance 0.1)" in report.verdict
+    assert "times as many draws would do" in report.verdict
+
+
+def test_where_errors_are_not_known_it_cannot_be_told():
+    def mixture(x):
+        return jnp.logaddexp(-0.5 * jnp.sum((x - 2) ** 2), -0.5 * jnp.sum((x + 2) ** 2))
+
+    x = normal(2000) + 2 * jax.random.rademacher(KEY, (2000, 1), jnp.float32)
+    report = diagnose(x, mixture, second_opinion=False)
+    assert report.good_enough is None
+    assert "Whether they are good enough cannot be told (tolerance 0.1): the error of" in report.verdict
+    assert "is not known" in report.verdict
+
+
+@pytest.mark.parametrize("tolerance", [0, -0.1, np.nan, np.inf, "much", None, True])
+def test_tolerances_that_make_no_sense_are_refused(tolerance):
+    with pytest.raises((ValueError, TypeError), match="`tolerance` must be"):
+        diagnose(normal(50), tolerance=tolerance)
+
+
+def test_a_tolerance_of_one_says_nothing():
+    with pytest.raises(ValueError, match="`tolerance` must be below 1: by how many standard deviations"):
+        diagnose(normal(50), tolerance=1)
+
+
+def test_squared_errors_are_those_of_the_moments():
+    x = 0.3 + 1.2 * normal(4000)
+    report = diagnose(x)
+    np.testing.assert_allclose(report.b_squared.means, x.mean(axis=0) ** 2, rtol=1e-3)
+    # Under N(0, 1), E x² = 1 and Var x² = 2.
+    np.testing.assert_allclose(report.b_squared.second_moments, ((x**2).mean(axis=0) - 1) ** 2 / 2, rtol=1e-3)
+    unknown = report.moments.errors._replace(sd_ratio=None)
+    assert np.isnan(b_squared(unknown, np.zeros(2), np.ones(2)).second_moments).all()

@@ -109,7 +109,7 @@ def diagnose(
         raise ValueError("`diagnose` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
     given = unscored.with_scores()
     given.check_finite()
-    order, interactions = _features(draws, num_replicates, weighted=given.weights is not None)
+    order, interactions = features_for(draws, num_replicates, weighted=given.weights is not None)
     # Coordinates, and how dependent the draws are, serve the test, the table and the moves.
     standardized = fit(Rule.STANDARDIZE, given)
     coordinates = canonical(given, standardized)
@@ -139,7 +139,7 @@ def diagnose(
         test=test,
         table=table,
         findings=findings,
-        judgement=_with_moves(judge(table.errors, chance, tolerance, names), relaxation, tolerance),
+        judgement=with_moves(judge(table.errors, chance, tolerance, names), relaxation, tolerance),
         tolerance=tolerance,
         relaxation=relaxation,
         why_not_moved=why_not_moved,
@@ -221,7 +221,7 @@ def _second_opinion(
     return opinion, None
 
 
-def _with_moves(judgement: Judgement, relaxation: Relaxation | None, tolerance: float) -> Judgement:
+def with_moves(judgement: Judgement, relaxation: Relaxation | None, tolerance: float) -> Judgement:
     """Good enough is not said where moving the draws changes a moment by more than the tolerance."""
     if not judgement.good_enough or relaxation is None:
         return judgement
@@ -234,7 +234,7 @@ def _with_moves(judgement: Judgement, relaxation: Relaxation | None, tolerance: 
     return Judgement(None, relaxation.statements[0])
 
 
-def _features(draws: Draws, num_replicates: int, *, weighted: bool) -> tuple[int, bool]:
+def features_for(draws: Draws, num_replicates: int, *, weighted: bool) -> tuple[int, bool]:
     """Order and interactions of the moments to look at: as many as can be regressed on, and replicated."""
     for order, interactions in ((2, True), (2, False), (1, False)):
         count = num_monomials(draws.dim, order, interactions=interactions)

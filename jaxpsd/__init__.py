@@ -37,6 +37,7 @@ from jaxpsd._discrepancies.fssd import FSSD, OptimizedFSSD
 from jaxpsd._discrepancies.ksd import KSD, LinearKSD
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.rfsd import RFSD
+from jaxpsd._explain.check import CannotTell, check
 from jaxpsd._explain.diagnose import diagnose
 from jaxpsd._explain.errors import ImpliedErrors
 from jaxpsd._explain.expectations import CorrectedExpectation, corrected_expectation
@@ -83,6 +84,7 @@ __all__ = [
     "PSD",
     "RFSD",
     "Affine",
+    "CannotTell",
     "Comparison",
     "CoordinatesWarning",
     "CorrectedExpectation",
@@ -112,6 +114,7 @@ __all__ = [
     "Stream",
     "adaptive_test",
     "aggregate_test",
+    "check",
     "corrected_expectation",
     "diagnose",
     "discrepancies",

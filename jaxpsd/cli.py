@@ -17,9 +17,9 @@ from jaxpsd._core.types import PyTree
 from jaxpsd._gof.settings import SIGNS
 from jaxpsd.adapters.files import Sampled, load_function, read
 
-# For scripts: nothing was found, something was, or it could not be said. A user or a reader that has had enough is
-# none of these.
-_SOUND, _REJECTED, _MISTAKE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
+# For scripts: nothing was found, something was, it could not be done, or not be told. A user or a reader that has had
+# enough is none of these.
+_SOUND, _REJECTED, _MISTAKE, _UNKNOWN, _INTERRUPTED, _NO_READER = 0, 1, 2, 3, 130, 141
 
 # In which coordinates polynomials are formed; and which are taken unless another option says so.
 _TRANSFORMS = {"none": None} | {rule: rule for rule in ("center", "standardize", "whiten", "target")}
@@ -36,9 +36,10 @@ Files of draws
 Without scores in the file, name the log-density: --logdensity model.py:logdensity, a JAX function of one draw.
 
 Exit codes
-  0  done; `test` and `diagnose`: not rejected
-  1  `test` and `diagnose`: rejected
+  0  done; `test` and `diagnose`: not rejected; `diagnose --tolerance`: good enough
+  1  `test` and `diagnose`: rejected; `diagnose --tolerance`: not good enough
   2  it could not be done
+  3  `diagnose --tolerance`: it cannot be told whether the draws are good enough
 """
 
 
@@ -103,7 +104,15 @@ def _moments(options: argparse.Namespace) -> int:
 def _diagnose(options: argparse.Namespace) -> int:
     key, target, sampled, common = _read_input(options)
     common |= {"names": sampled.names, "alpha": options.alpha}
-    return _show(options, jaxpsd.diagnose(key, target, sampled.samples, **common))
+    if options.tolerance is not None:
+        common["tolerance"] = options.tolerance
+    if options.no_second_opinion:
+        common["second_opinion"] = False
+    report = jaxpsd.diagnose(key, target, sampled.samples, **common)
+    by_test = _show(options, report)
+    return (
+        by_test if options.tolerance is None else {True: _SOUND, False: _REJECTED, None: _UNKNOWN}[report.good_enough]
+    )
 
 
 def _rank(options: argparse.Namespace) -> int:
@@ -264,6 +273,10 @@ def _build_parser() -> argparse.ArgumentParser:
     for added in (diagnose, test, moments):
         added.add_argument("file", type=Path, help="the draws")
         added.add_argument("--scores", type=Path, help="a file with the scores at the draws")
+    good = "what is good enough: standard deviations for means, a share for standard deviations; sets the exit code"
+    diagnose.add_argument("--tolerance", type=float, help=good)
+    moved = "do not let draws follow the target to see what changes"
+    diagnose.add_argument("--no-second-opinion", action="store_true", help=moved)
     ranked.add_argument("files", nargs="+", metavar="[LABEL=]FILE", help="the draws of each sampler")
     ranked.add_argument("--per-chain", action="store_true", help="score chains one by one and take the median")
     for added in (diagnose, test, moments, ranked):

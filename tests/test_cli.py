@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -96,14 +97,54 @@ def test_files_are_ranked(files, capsys):
 def test_a_report_is_printed(files, capsys):
     assert main(["diagnose", str(files / "wide.npz")]) == 1
     assert capsys.readouterr().out.startswith("These draws are not from the target")
+    assert main(["diagnose", str(files / "wide.npz"), "--tolerance", "0.1", "--no-second-opinion"]) == 1
+    assert "They are not good enough" in capsys.readouterr().out
     assert main(["diagnose", str(files / "right.npz"), "--json", "--float64"]) == 0
     assert json.loads(capsys.readouterr().out)["test"]["reject"] is False
+
+
+@pytest.fixture
+def diagnosed(monkeypatch):
+    """Options of reports, which are not made; what they would say can be set."""
+    said = {"good_enough": None, "reject": False, "options": []}
+
+    def diagnose(rng_key, target, samples, **options):
+        said["options"].append(options)
+        return SimpleNamespace(good_enough=said["good_enough"], reject=said["reject"], to_dict=dict)
+
+    monkeypatch.setattr("jaxpsd.diagnose", diagnose)
+    return said
+
+
+@pytest.mark.parametrize("reject", [False, True])
+@pytest.mark.parametrize(("good_enough", "code"), [(True, 0), (False, 1), (None, 3)])
+def test_with_a_tolerance_the_exit_code_says_whether_draws_are_good_enough(files, diagnosed, good_enough, code, reject):
+    diagnosed |= {"good_enough": good_enough, "reject": reject}
+    file = str(files / "right.npz")
+    assert main(["diagnose", file, "--tolerance", "0.2"]) == code
+    assert main(["diagnose", file]) == int(reject)
+    given, none = diagnosed["options"]
+    assert given["tolerance"] == 0.2
+    assert "tolerance" not in none
+
+
+def test_a_second_opinion_can_be_declined(files, diagnosed):
+    main(["diagnose", str(files / "right.npz"), "--no-second-opinion"])
+    main(["diagnose", str(files / "right.npz")])
+    assert [options.get("second_opinion") for options in diagnosed["options"]] == [False, None]
+
+
+def test_help_lists_exit_codes(capsys):
+    with pytest.raises(SystemExit):
+        main(["diagnose", "--help"])
+    assert "3  `diagnose --tolerance`: it cannot be told" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["test", "{}/plain.npy"], "has no scores"),
+        (["diagnose", "{}/right.npz", "--tolerance", "2"], "`tolerance` must be below 1"),
         (["test", "{}/absent.npy"], "There is no file"),
         (["test", "{}/plain.npy", "--logdensity", "nonsense"], "module:name"),
         (["test", "{}/plain.npy", "--logdensity", ":logdensity"], "module:name"),

@@ -22,7 +22,8 @@ def script() -> None:
     table: jaxpsd.MomentTable = jaxpsd.moment_table(key, logdensity, samples, names=["a", "b", "c"])
     best = jaxpsd.rank(key, jaxpsd.PSD(2), logdensity, {"good": samples, "wide": 2 * samples}).best
     report: jaxpsd.Report = jaxpsd.diagnose(key, logdensity, samples)
-    text: str = report.verdict
+    checked: jaxpsd.Report = jaxpsd.check(key, logdensity, sample=lambda key, n: jax.random.normal(key, (n, 3)))
+    text: str = report.verdict + checked.verdict
     init, update, merge, result = jaxpsd.stream(jaxpsd.PSD(2), num_replicates=100)
     first = update(init(key, samples[0, 0]), logdensity, samples[0])
     finished = result(merge(first, init(key, samples[0, 0], start=500)))

@@ -22,29 +22,30 @@ import numpy as np
 from jax.tree_util import register_static
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jaxpsd._choose.candidates import Candidate, Samples, check_candidates, shape_of
+from jaxpsd._choose.judged import judge_candidates
 from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
 from jaxpsd._choose.worth import Worth, has_moved, remarks_on, worth_of
 from jaxpsd._core.blocks import sets_at_once
-from jaxpsd._core.checks import check_fits, check_key, check_samples
+from jaxpsd._core.checks import check_fits, check_key
 from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
 from jaxpsd._core.programs import Data, run
-from jaxpsd._core.scores import Given, check_target
+from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.base import Discrepancy
 from jaxpsd._discrepancies.ksd import LinearKSD
 from jaxpsd._discrepancies.plans import Plan
 from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._explain.tolerance import check_tolerance
 from jaxpsd._gof import pvalues
 from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.gof_test import check_values, doubts_of
 from jaxpsd._gof.multipliers import Signs
 from jaxpsd._gof.scheme import Scheme, choose_bootstrap
-from jaxpsd._gof.settings import INDEPENDENT, Settings, check_discrepancy, check_several
+from jaxpsd._gof.settings import INDEPENDENT, Settings, check_discrepancy
 from jaxpsd._gof.symptoms import Symptoms, find_doubts
 from jaxpsd._stein.coordinates import common_transform
-
-Samples = Mapping[Any, PyTree]
 
 # Fewer chains than this say little of how much others would differ.
 _FEWEST_CHAINS = 5
@@ -61,6 +62,7 @@ def rank(
     alpha: float = 0.05,
     paired: bool = False,
     per_chain: bool = False,
+    tolerance: float | None = None,
     chains: bool | None = None,
 ) -> Ranking:
     """Rank samplers, or settings of one such as step sizes, by the discrepancy of their draws.
@@ -87,6 +89,9 @@ def rank(
         Whether to score every chain by itself and take the median: what one run of that length is worth, and how much
         runs differ. For samplers that may not get around, of which several runs are at hand. P-values and
         autocorrelation times are those of all chains together.
+    tolerance
+        Whether each set is good enough, as `diagnose` judges its draws, all chains together: by how many of the
+        target's standard deviations means may be off, and by which share standard deviations. None: not asked.
 
     Returns
     -------
@@ -121,7 +126,8 @@ def rank(
     settings = Settings.checked(method, num_replicates, alpha, None, None)
     settings.check_signs("rank")
     settings.check_attainable()
-    candidates = _check_candidates(target, samples, chains, paired=paired)
+    tolerance = None if tolerance is None else check_tolerance(tolerance)
+    candidates = check_candidates(target, samples, chains, paired=paired)
     # In double precision, where results are compared.
     check_fits((len(candidates), num_replicates), np.dtype(np.float64), "The replicates", "Take fewer of them.")
     for label, (draws, *_), _ in candidates:
@@ -150,57 +156,12 @@ def rank(
             )
             for key, each in zip(keys, candidates, strict=True)
         }
-    return ranking_of(outcomes, {each.label: each.given.draws.num_draws for each in candidates}, settings.alpha)
+    num_draws = {each.label: each.given.draws.num_draws for each in candidates}
+    good_enough = None if tolerance is None else judge_candidates(candidates, tolerance)
+    return ranking_of(outcomes, num_draws, settings.alpha, good_enough, tolerance)
 
 
-# --- candidates -------------------------------------------------------------------------------------------
-
-
-class _Candidate(NamedTuple):
-    """A sample set, with its scores; the reason why it cannot be ranked, if there is one."""
-
-    label: Any
-    given: Given
-    reason: str | None
-
-
-def _check_candidates(
-    target: Target | Mapping[Any, PyTree], samples: Samples, chains: bool | None, *, paired: bool
-) -> list[_Candidate]:
-    if not isinstance(samples, Mapping) or not samples:
-        raise TypeError(f"`samples` must be a mapping from labels to draws, at least one; got {samples!r:.100}.")
-    if not callable(target) and (not isinstance(target, Mapping) or set(target) != set(samples)):
-        raise TypeError(
-            "`target` must be the log-density, or a mapping from each label of `samples` to the scores at its draws."
-        )
-    candidates = []
-    for label, own_samples in samples.items():
-        try:
-            draws = check_samples(own_samples, chains=chains)
-            check_several(draws)
-            own_target = target[label] if isinstance(target, Mapping) else target
-            given = Given(draws, check_target(own_target, own_samples, draws, chains=chains)).with_scores()
-        except (TypeError, ValueError) as error:
-            error.add_note(f"jaxpsd: this is about the sample set {label!r}.")
-            raise
-        try:
-            given.check_finite()
-            reason = None
-        except ValueError as error:
-            reason = str(error)
-        candidates.append(_Candidate(label, given, reason))
-    first = candidates[0].given.draws
-    for label, (draws, *_), _ in candidates:
-        differ = f"{label!r} and {candidates[0].label!r} differ."
-        if draws.structure != first.structure:
-            raise ValueError(f"All sample sets must have positions of the same structure, shape and dtype; {differ}")
-        if paired and _shape(draws) != _shape(first):
-            raise ValueError(f"Paired sets must have as many draws and chains as each other; {differ}")
-    return candidates
-
-
-def _shape(draws: Draws) -> tuple[int, int]:
-    return draws.num_draws, draws.num_chains
+# --- what is common to all sets ---------------------------------------------------------------------------
 
 
 def _join(join: Callable[..., Array], parts: Iterable[PyTree]) -> PyTree:
@@ -223,7 +184,7 @@ def _common_plan(discrepancy: Discrepancy, sets: Sequence[Given], num_replicates
 
 
 def _choose_bootstraps(
-    rng_key: PRNGKeyArray, settings: Settings, candidates: Sequence[_Candidate], plan: Plan, *, paired: bool
+    rng_key: PRNGKeyArray, settings: Settings, candidates: Sequence[Candidate], plan: Plan, *, paired: bool
 ) -> tuple[list[Scheme], list[Worth]]:
     """The bootstrap of each set, with its own signs or those of the most dependent one; and what the set is worth."""
     keys = jax.random.split(rng_key, len(candidates))
@@ -263,13 +224,13 @@ class _Sets(NamedTuple):
 
 
 def _replicate_all(
-    candidates: Sequence[_Candidate], schemes: Sequence[Scheme], worths: Sequence[Worth], plan: Plan, reruns: bool
+    candidates: Sequence[Candidate], schemes: Sequence[Scheme], worths: Sequence[Worth], plan: Plan, reruns: bool
 ) -> list[_Replicates]:
     """Replicates of all sets, those of equal shape in one program."""
     found: dict[int, _Replicates] = {}
     groups = defaultdict(list)
     for k, (candidate, scheme) in enumerate(zip(candidates, schemes, strict=True)):
-        groups[_shape(candidate.given.draws), scheme.method].append(k)
+        groups[shape_of(candidate.given.draws), scheme.method].append(k)
     for members in groups.values():
         given = [candidates[k].given for k in members]
         draws = Draws(_join(jnp.concatenate, (each.draws.positions for each in given)))

@@ -1,7 +1,7 @@
 """From the discrepancies of sample sets, and how they vary, to a ranking."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -60,6 +60,12 @@ class Ranking:
         For each set what makes its results doubtful, or why it has none.
     alpha
         The level of intervals and comparisons.
+    good_enough
+        Whether all means and standard deviations of each set are within the tolerance: True or False, with simultaneous
+        intervals of 95%, None where it cannot be told. None for all where no tolerance was given.
+    tolerance
+        Standard deviations by which means, and shares by which standard deviations, may be off; None where none was
+        given.
     """
 
     labels: tuple[Any, ...]
@@ -74,6 +80,8 @@ class Ranking:
     comparable: np.ndarray
     remarks: tuple[tuple[str, ...], ...]
     alpha: float
+    good_enough: tuple[bool | None, ...] | None = None
+    tolerance: float | None = None
 
     @property
     def best(self) -> Any:
@@ -138,12 +146,14 @@ class Ranking:
                 **{field: plain(getattr(self, field)[k]) for field in fields},
                 "parts": None if self.parts is None else plain(self.parts[k]),
                 "as_good_as_best": verdict,
+                **({} if self.good_enough is None else {"good_enough": self.good_enough[k]}),
                 "adjusted_p_values": plain(self.adjusted_p_value[k]),
                 "remarks": list(self.remarks[k]),
             }
             for k, (label, verdict) in enumerate(zip(self.labels, self._verdicts(), strict=True))
         ]
-        return {"ranking": rows, "alpha": self.alpha}
+        asked = {} if self.tolerance is None else {"tolerance": self.tolerance}
+        return {"ranking": rows, "alpha": self.alpha, **asked}
 
     def __repr__(self) -> str:
         return "\n".join([text_table(self._columns()), "", *self._remarks()])
@@ -156,13 +166,18 @@ class Ranking:
             rows = np.stack(arrays, axis=1)
             return ["–" if np.isnan(row).any() else " … ".join(map(number, row)) for row in rows]
 
+        def say(verdicts: Iterable[bool | None]) -> list[str]:
+            return [{True: "yes", False: "no", None: "unknown"}[each] for each in verdicts]
+
+        judged = {} if self.good_enough is None else {"good enough": say(self.good_enough)}
         by_degree = {} if self.parts is None else {"by degree": [_say_parts(parts) for parts in self.parts]}
         return {
             "label": [str(label) for label in self.labels],
             "discrepancy": show(self.discrepancy),
             **by_degree,
             f"{1 - self.alpha:.0%} interval": show(*self.interval.T),
-            "as good as best": [{True: "yes", False: "no", None: "unknown"}[each] for each in self._verdicts()],
+            "as good as best": say(self._verdicts()),
+            **judged,
             "p": show(self.p_value),
             "autocorrelation time": show(self.autocorrelation_time),
             "draws": [f"{count:,}" for count in self.num_draws],
@@ -206,7 +221,13 @@ class Outcome(NamedTuple):
         return cls(np.nan, np.zeros(0), np.nan, np.nan, np.full(num_replicates, np.nan), False, ())
 
 
-def ranking_of(outcomes: Mapping[Any, Outcome], num_draws: Mapping[Any, int], alpha: float) -> Ranking:
+def ranking_of(
+    outcomes: Mapping[Any, Outcome],
+    num_draws: Mapping[Any, int],
+    alpha: float,
+    good_enough: Mapping[Any, bool | None] | None = None,
+    tolerance: float | None = None,
+) -> Ranking:
     # Those without a value last.
     labels = sorted(outcomes, key=lambda label: (np.isnan(outcomes[label].v), outcomes[label].v))
     columns = zip(*(outcomes[label] for label in labels), strict=True)
@@ -228,6 +249,8 @@ def ranking_of(outcomes: Mapping[Any, Outcome], num_draws: Mapping[Any, int], al
         comparable=comparable,
         remarks=remarks,
         alpha=alpha,
+        good_enough=None if good_enough is None else tuple(good_enough[label] for label in labels),
+        tolerance=tolerance,
     )
 
 

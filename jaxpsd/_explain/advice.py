@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     judgement: Judgement
     tolerance: float
     relaxation: Relaxation | None
-    why_not_moved: str | None
+    remedy: str | None
     times: Float[np.ndarray, " chains"]
     effective: float
     r_hat: Float[np.ndarray, " dim"]
@@ -87,9 +87,7 @@ def _worst(facts: Facts) -> str:
     assert parts is not None  # An adaptive test has parts.
     p = np.asarray(parts.p_value)
     where = f"it shows most in the part of the test called \u201c{parts.labels[int(p.argmin())]}\u201d"
-    if facts.table.unknown():
-        return f"{where}, but what it amounts to is not known"
-    return f"{where}, and in no mean, standard deviation or correlation by more than chance would"
+    return f"{where}; what it amounts to is not known"
 
 
 def _good_enough(facts: Facts) -> str:
@@ -103,8 +101,15 @@ def _good_enough(facts: Facts) -> str:
     if judgement.is_bias:
         is_said = facts.reject and bool(facts.findings) and facts.findings[0].text.startswith(judgement.about)
         return f"They are not good enough ({asked})" + ("." if is_said else f": {judgement.reason}.")
-    chance = f"as chance may make it of {facts.effective:,.0f} effective draws; {times} would do"
-    return f"They are too few to be good enough ({asked}): {judgement.reason}, {chance}."
+    chance = f"chance alone may make it so of {facts.effective:,.0f} effective draws, and {times} would tell"
+    return f"They are not good enough ({asked}): {judgement.reason}; {chance}."
+
+
+def without_agreement(judgement: Judgement, r_hat: Float[np.ndarray, " dim"], names: tuple[str, ...]) -> Judgement:
+    """Good enough is not said of chains that disagree."""
+    if not judgement.good_enough or r_hat.max() <= _AGREEMENT:
+        return judgement
+    return Judgement(None, f"chains or their halves disagree about {names[int(r_hat.argmax())]}")
 
 
 def caveats(facts: Facts) -> tuple[str, ...]:
@@ -150,8 +155,8 @@ def advice(facts: Facts) -> tuple[str, ...]:
         steps.append(f"Draw at least {max(2, np.ceil(100 / max(facts.effective, 1))):.0f} times as many draws.")
     if facts.reject:
         steps.append(_remedy(facts))
-    if facts.why_not_moved is not None and facts.table.unknown():
-        steps.append(facts.why_not_moved)
+    if facts.remedy is not None and facts.table.unknown():
+        steps.append(facts.remedy)
     if facts.times.min() > 10 and facts.draws.num_draws > 10_000:
         steps.append(f"Keeping every {facts.times.min() / 2:.0f}th draw would lose little.")
     if facts.least_linear < _FAR_FROM_GAUSSIAN:

@@ -1,6 +1,5 @@
 """Everything at a glance: a report on a set of draws."""
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,15 +15,19 @@ from jaxpsd._core.scores import Given, Score, check_input
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
-from jaxpsd._explain.advice import Facts, advice, caveats, verdict
+from jaxpsd._explain.advice import Facts, advice, caveats, verdict, without_agreement
 from jaxpsd._explain.directions import worst_directions
 from jaxpsd._explain.findings import find_errors
 from jaxpsd._explain.moments import MomentTable, check_names, make_table
-from jaxpsd._explain.moves import Moves, require_blackjax
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress
-from jaxpsd._explain.relax import relax_draws
-from jaxpsd._explain.relaxation import Relaxation
 from jaxpsd._explain.report import DetectableErrors, Report
+from jaxpsd._explain.second_opinion import (
+    NEARLY_GAUSSIAN,
+    ask,
+    check_second_opinion,
+    with_moves,
+    without_contradictions,
+)
 from jaxpsd._explain.tolerance import Chance, Judgement, b_squared, check_tolerance, judge
 from jaxpsd._gof.adaptive import run_adaptive_test, share_of_level
 from jaxpsd._gof.dependence import Dependence, measure_dependence, times_by_chain
@@ -109,7 +112,7 @@ def diagnose(
         raise ValueError("`diagnose` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
     given = unscored.with_scores()
     given.check_finite()
-    order, interactions = _features(draws, num_replicates, weighted=given.weights is not None)
+    order, interactions = features_for(draws, num_replicates, weighted=given.weights is not None)
     # Coordinates, and how dependent the draws are, serve the test, the table and the moves.
     standardized = fit(Rule.STANDARDIZE, given)
     coordinates = canonical(given, standardized)
@@ -128,13 +131,14 @@ def diagnose(
         effective /= draws.num_draws * float((given.weights**2).sum())
     total = float(effective.sum())
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
-    chance = Chance.of_draws(x, total)
+    chance = Chance.of_draws(x, total, table.errors)
+    relaxation, remedy = ask(second_opinion, move_key, unscored, settings, names, table.errors, coordinates, dependence)
+    table = replace(table, errors=without_contradictions(table.errors, relaxation))
     findings = find_errors(table.errors, chance, names)
     if test.reject and not findings:
         findings = worst_directions(in_coordinates, given, table, total)
-    relaxation, why_not_moved = _second_opinion(
-        second_opinion, move_key, unscored, settings, table, coordinates, dependence
-    )
+    r_hat = _rank_normalized_r_hat(x)
+    judgement = with_moves(judge(table.errors, chance, tolerance, names), relaxation, tolerance)
     mean, sd = (np.asarray(part, np.float64) for part in (standardized.loc, standardized.scale))
     facts = Facts(
         draws=draws,
@@ -142,13 +146,13 @@ def diagnose(
         test=test,
         table=table,
         findings=findings,
-        judgement=_with_moves(judge(table.errors, chance, tolerance, names), relaxation, tolerance),
+        judgement=without_agreement(judgement, r_hat, names),
         tolerance=tolerance,
         relaxation=relaxation,
-        why_not_moved=why_not_moved,
+        remedy=remedy,
         times=times,
         effective=total,
-        r_hat=_rank_normalized_r_hat(x),
+        r_hat=r_hat,
         burn_in=_burn_in(x, times),
         detectable=_detectable(total, test, float(coordinates.linearity), draws.dim),
     )
@@ -172,72 +176,7 @@ def diagnose(
     )
 
 
-# --- a second opinion -------------------------------------------------------------------------------------
-
-# Where less than this share of a score is linear in the draws, "auto" asks for it.
-_NEARLY_GAUSSIAN = 0.95
-
-# Moved draws prove others wrong at this share of the level.
-_SHARE_OF_LEVEL = 0.2
-
-
-def check_second_opinion(second_opinion: object, target: Target) -> None:
-    """True, False or "auto"; True takes a log-density and BlackJAX."""
-    if not isinstance(second_opinion, bool) and second_opinion != "auto":
-        raise ValueError(f"`second_opinion` must be True, False or 'auto'; got {second_opinion!r}.")
-    if second_opinion is True:
-        require_blackjax()
-        if not callable(target):
-            raise ValueError(
-                "`second_opinion=True` moves draws, which takes the log-density as a function; got scores. Pass the "
-                "function, or second_opinion=False."
-            )
-
-
-def _second_opinion(
-    asked: bool | str,
-    rng_key: PRNGKeyArray,
-    given: Given,
-    settings: Settings,
-    table: MomentTable,
-    coordinates: Canonical,
-    dependence: Dependence | None,
-) -> tuple[Relaxation | None, str | None]:
-    """What became of draws that followed the target; or what it would take to know."""
-    is_wanted = bool(table.unknown()) or float(coordinates.linearity) < _NEARLY_GAUSSIAN
-    if asked is False or (asked == "auto" and not is_wanted):
-        return None, None if asked == "auto" else "`jaxpsd.relax` moves draws, and shows more."
-    if not isinstance(given.target, Score) or given.target.is_gradient:
-        return None, "Pass the log-density as a function instead of scores: moving the draws would show more."
-    if importlib.util.find_spec("blackjax") is None:
-        return None, "Install BlackJAX (pip install 'jaxpsd[blackjax]'): moving the draws would show more."
-    settings = settings._replace(alpha=settings.alpha * _SHARE_OF_LEVEL)
-    opinion = relax_draws(
-        rng_key,
-        given,
-        settings,
-        table.names,
-        moves=Moves(),
-        coordinates=coordinates.for_tests,
-        dependence=dependence,
-    )
-    return opinion, None
-
-
-def _with_moves(judgement: Judgement, relaxation: Relaxation | None, tolerance: float) -> Judgement:
-    """Good enough is not said where moving the draws changes a moment by more than the tolerance."""
-    if not judgement.good_enough or relaxation is None:
-        return judgement
-    low, high = relaxation.mean_off_interval
-    changed = (relaxation.mean_p_value <= relaxation.alpha) & ((low > tolerance) | (high < -tolerance))
-    low, high = relaxation.sd_ratio_interval
-    spread = (relaxation.sd_p_value <= relaxation.alpha) & ((low > 1 + tolerance) | (high < 1 - tolerance))
-    if not (changed | spread).any():
-        return judgement
-    return Judgement(None, relaxation.statements[0])
-
-
-def _features(draws: Draws, num_replicates: int, *, weighted: bool) -> tuple[int, bool]:
+def features_for(draws: Draws, num_replicates: int, *, weighted: bool) -> tuple[int, bool]:
     """Order and interactions of the moments to look at: as many as can be regressed on, and replicated."""
     for order, interactions in ((2, True), (2, False), (1, False)):
         count = num_monomials(draws.dim, order, interactions=interactions)
@@ -305,7 +244,7 @@ def _detectable(effective: float, test: GofResult, linearity: float, dim: int) -
 
     parts = test.parts
     assert parts is not None  # An adaptive test has parts.
-    if linearity < _NEARLY_GAUSSIAN:
+    if linearity < NEARLY_GAUSSIAN:
         return DetectableErrors(np.nan, np.nan)
 
     def least_squared_norm(label: str, freedom: float) -> float:

@@ -28,6 +28,9 @@ from jaxpsd._stein.coordinates import Affine
 # Coordinates that a combination is made of; of those that matter less than this share of the first, none.
 _MOST_TERMS, _LEAST_SHARE = 4, 0.1
 
+# Digits that change a combination by more than this share of its standard deviation are printed.
+_ROUNDING = 0.05
+
 # How often draws that are right would have a direction that stands out so much.
 _FALSE_ALARM = 1e-3
 
@@ -48,7 +51,7 @@ def worst_directions(psd: PSD, given: Given, table: MomentTable, effective: floa
     scale = np.diag(scale) if scale.ndim == 1 else scale
     sd = np.linalg.norm(scale, axis=1)
     for quantity, direction in directions.items():
-        coefficients = _few_terms(np.linalg.solve(scale.T, direction), sd)
+        coefficients = _as_printed(_few_terms(np.linalg.solve(scale.T, direction), sd), scale)
         errors = _errors_along(coefficients, psd, given, effective)
         combination = _written(coefficients, table.names)
         # As the largest over all directions, the squared score is at most χ² with as many degrees of freedom.
@@ -95,9 +98,19 @@ def _few_terms(coefficients: np.ndarray, sd: np.ndarray) -> np.ndarray:
     return few / np.linalg.norm(few)
 
 
+def _as_printed(coefficients: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Rounded to as few digits as leave the combination what it is, by its standard deviation under the target."""
+    right = np.linalg.norm(coefficients @ scale)
+    for digits in range(2, 16):
+        rounded = np.array([float(f"{value:.{digits}g}") for value in coefficients])
+        if np.linalg.norm((rounded - coefficients) @ scale) <= _ROUNDING * right:
+            return rounded
+    return coefficients
+
+
 def _written(coefficients: np.ndarray, names: Sequence[str]) -> str:
     """0.71·a − 0.7·b."""
-    terms = [(c, f"{abs(c):.2g}·{name}") for c, name in zip(coefficients, names, strict=True) if c]
+    terms = [(c, f"{abs(c):.15g}·{name}") for c, name in zip(coefficients, names, strict=True) if c]
     (_, first), *others = terms
     return first + "".join(f" {'+' if value > 0 else '−'} {term}" for value, term in others)
 

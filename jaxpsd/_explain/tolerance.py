@@ -1,7 +1,8 @@
 """Good enough? Whether errors of means and standard deviations are within what the user can bear.
 
 A test rejects every biased sampler once draws are many. Here it is asked whether all errors are within a tolerance:
-simultaneous intervals that lie inside it say yes, one that lies outside says no, and otherwise it cannot be told.
+simultaneous intervals that lie inside it say yes, one that lies outside says no, and otherwise it cannot be told. It is
+asked of draws, whose errors are known well, or of the sampler they came from, which is not to blame for chance.
 """
 
 from statistics import NormalDist
@@ -42,18 +43,21 @@ def b_squared(errors: ImpliedErrors, mean: Float[np.ndarray, " dim"], sd: Float[
 
 
 class Chance(NamedTuple):
-    """Standard errors that chance gives to means, in standard deviations, and to logarithms of standard deviations."""
+    """Standard errors that chance gives to means, in standard deviations of the target, and to logarithms of sds."""
 
     mean: Float[np.ndarray, " dim"]
     log_sd: Float[np.ndarray, " dim"]
 
     @classmethod
-    def of_draws(cls, x: Float[np.ndarray, "chains draws dim"], effective: float) -> "Chance":
+    def of_draws(cls, x: Float[np.ndarray, "chains draws dim"], effective: float, errors: ImpliedErrors) -> "Chance":
         """By the kurtosis of the draws, for as many independent ones as they are worth."""
         squares = (x - x.mean(axis=(0, 1))) ** 2
         variance = squares.mean(axis=(0, 1))
         kurtosis = (squares**2).mean(axis=(0, 1)) / np.where(variance > 0, variance, 1) ** 2
-        return cls(np.full(x.shape[2], effective**-0.5), np.sqrt(np.maximum(kurtosis - 1, 1) / (4 * effective)))
+        # Draws that are too wide have means that vary more; of those that are too narrow it may not be chance.
+        ratio = 1.0 if errors.sd_ratio is None else np.fmax(np.asarray(errors.sd_ratio, np.float64), 1)
+        log_sd = np.sqrt(np.maximum(kurtosis - 1, 1) / (4 * effective))
+        return cls(np.full_like(log_sd, effective**-0.5) * ratio, log_sd)
 
 
 class Judgement(NamedTuple):
@@ -90,8 +94,18 @@ def check_tolerance(tolerance: float) -> float:
 
 
 def judge(errors: ImpliedErrors, chance: Chance, tolerance: float, names: tuple[str, ...]) -> Judgement:
-    """Hold all errors to a tolerance."""
-    claims = _Claims.of(errors, chance, tolerance, names)
+    """Hold all errors of these draws to a tolerance."""
+    return _judge(_Claims.of(errors, chance, tolerance, names, _CONFIDENCE), tolerance)
+
+
+def judge_sampler(
+    errors: ImpliedErrors, chance: Chance, tolerance: float, names: tuple[str, ...], confidence: float
+) -> Judgement:
+    """Hold to a tolerance what is wrong with a sampler: the errors of its draws, but for what chance made of them."""
+    return _judge(_Claims.of(errors, chance, tolerance, names, confidence).of_sampler, tolerance)
+
+
+def _judge(claims: "_Claims", tolerance: float) -> Judgement:
     if claims.is_outside.any():
         return _not_good_enough(claims)
     if claims.is_inside.all():
@@ -125,7 +139,7 @@ class _Claims(NamedTuple):
     off
         The errors.
     random, unseen
-        How far off these may be, by chance and for what features do not see; all at once with 95% confidence.
+        How far off these may be, by chance and for what features do not see; all at once with some confidence.
     by_chance
         How far off draws of the target would be.
     low, high
@@ -141,8 +155,10 @@ class _Claims(NamedTuple):
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, errors: ImpliedErrors, chance: Chance, tolerance: float, names: tuple[str, ...]) -> "_Claims":
-        quantile = NormalDist().inv_cdf(1 - (1 - _CONFIDENCE) / (4 * len(names)))
+    def of(
+        cls, errors: ImpliedErrors, chance: Chance, tolerance: float, names: tuple[str, ...], confidence: float
+    ) -> "_Claims":
+        quantile = NormalDist().inv_cdf(1 - (1 - confidence) / (4 * len(names)))
         dim = len(names)
         unknown = np.full(dim, np.nan)
         parts = np.array([errors.mean_off, errors.mean_off_se, errors.mean_off_unseen], np.float64)
@@ -155,6 +171,11 @@ class _Claims(NamedTuple):
         by_chance = quantile * np.concatenate([chance.mean, chance.log_sd])
         low, high = (np.repeat([sign * tolerance, np.log1p(sign * tolerance)], dim) for sign in (-1, 1))
         return cls(off, quantile * se, unseen, by_chance, low, high, names)
+
+    @property
+    def of_sampler(self) -> "_Claims":
+        """The same of the sampler, of whose draws more is random: that they are these."""
+        return self._replace(random=np.hypot(self.random, self.by_chance), by_chance=np.zeros_like(self.by_chance))
 
     @property
     def _half(self) -> Float[np.ndarray, " claims"]:

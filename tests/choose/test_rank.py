@@ -314,6 +314,34 @@ def test_the_median_chain_stands_for_a_run():
         jaxpsd.rank(KEY, psd, logdensity, {"few": normal(3, (3, 100, 2))}, per_chain=True)
 
 
+def test_each_set_is_judged_by_itself_where_a_tolerance_is_given():
+    sets = {
+        "right": normal(1, (4000, 2)) - normal(1, (4000, 2)).mean(axis=0, keepdims=True),
+        "wide": normal(2, (4000, 2), 1.3),
+        "astray": normal(3, (4000, 2)).at[0, 0].set(jnp.inf),
+        "stuck": jnp.full((4000, 2), 1e-3),
+    }
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets, tolerance=0.1)
+    judged = dict(zip(ranking.labels, ranking.good_enough, strict=True))
+    assert judged == {"right": True, "wide": False, "astray": None, "stuck": None}
+    assert (ranking.tolerance, ranking.to_dict()["tolerance"]) == (0.1, 0.1)
+    assert {row["label"]: row["good_enough"] for row in ranking.to_dict()["ranking"]} == judged
+    assert "good enough" in repr(ranking)
+    # As a report on these draws would say.
+    for label in ("right", "wide"):
+        report = jaxpsd.diagnose(KEY, logdensity, sets[label], tolerance=0.1, second_opinion=False)
+        assert report.good_enough is judged[label]
+
+
+def test_nobody_judges_unless_asked(monkeypatch):
+    monkeypatch.setattr(_rank, "judge_candidates", lambda *_: pytest.fail("nobody asked"))
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"a": normal(1), "b": normal(2)})
+    assert ranking.good_enough is None
+    assert ranking.tolerance is None
+    assert "good enough" not in repr(ranking)
+    assert "tolerance" not in ranking.to_dict()
+
+
 def test_results_can_be_written_down():
     sets = {0.1: normal(1), 0.2: normal(2).at[0, 0].set(jnp.inf)}
     ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, sets)
@@ -354,6 +382,7 @@ def test_equal_samplers_are_told_apart_no_more_often_than_they_should_be():
         ({"samples": {"a": normal(1), "b": normal(1, (300, 2))}, "paired": True}, "as many draws"),
         ({"samples": {"a": normal(1, (1, 2))}}, "two draws"),
         ({"alpha": 2.0}, "alpha"),
+        ({"tolerance": 1.5}, "`tolerance` must be below 1"),
     ],
 )
 def test_mistakes_are_named(change, message):

@@ -47,6 +47,11 @@ class Truth(NamedTuple):
         flat = np.asarray(x, np.float64).reshape(-1, target.dim)
         return cls(target, flat.mean(axis=0), np.atleast_2d(np.cov(flat, rowvar=False, ddof=0)), true_errors(target, x))
 
+    @property
+    def misses_a_mode(self) -> bool:
+        """Whether all draws are in one of two modes, which have unit covariance: draws of both are wider."""
+        return self.target.name.startswith("bimodal") and bool(np.linalg.eigvalsh(self.covariance).max() < 1.5)
+
     def value(self, claim: Claim) -> float:
         """What the claim should have said."""
         if claim.quantity == "correlation":
@@ -102,6 +107,7 @@ class Judged:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(reports=1)
         self.wrong: list[dict[str, str]] = []
+        self.misses_a_mode = False
 
     @classmethod
     def crashed(cls, error: Exception) -> "Judged":
@@ -120,6 +126,7 @@ class Judged:
 
 def judge(report: Report, target: KnownTarget, kind: Kind, x: Any) -> Judged:
     truth, judged = Truth.of(target, x), Judged()
+    judged.misses_a_mode = truth.misses_a_mode
     _judge_numbers(judged, report, truth)
     _judge_verdict(judged, report, truth, kind)
     _judge_good_enough(judged, report, truth, kind)

@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxpsd
 from benchmarks import _zoo
 from benchmarks._zoo import reading
+from jaxpsd._explain.phrases import correlation_error, mean_error, sd_error
 
 ROOT = Path(__file__).parents[1]
 # What scripts share, and an example that is tried by a test of its own.
@@ -94,14 +97,40 @@ def test_exact_draws_of_known_targets_have_the_mean_and_covariance_that_are_call
 
 def test_sentences_are_understood_as_they_are_printed():
     names = ("mu", "log_tau", "eta0")
-    claim = reading.understand("the mean of 0.71·mu − 0.7·eta0 is 0.23 standard deviations too low", names)
+    claim = reading.understand(mean_error("0.71·mu − 0.7·eta0", -0.23, (-0.3, -0.1)), names)
     assert claim.quantity == "mean"
     assert claim.value == -0.23
     np.testing.assert_array_equal(claim.of, [0.71, 0, -0.7])
-    claim = reading.understand("the standard deviation of log_tau is 0.62 times the target's", names)
+    # Digits leave 0.005 open.
+    np.testing.assert_allclose(claim.ends, [-0.305, -0.095])
+    claim = reading.understand(sd_error("log_tau", 0.62, (0.6, 0.65)), names)
     assert (claim.quantity, claim.value) == ("standard deviation", np.log(0.62))
-    claim = reading.understand("the correlation of mu and eta0 is -0.10 and should be 0.45", names)
+    np.testing.assert_allclose(np.exp(claim.ends), [0.595, 0.655])
+    claim = reading.understand(correlation_error(("mu", "eta0"), -0.1, 0.45, 0.05), names)
     assert (claim.quantity, claim.value, *claim.of) == ("correlation", 0.45, 0, 2)
+    np.testing.assert_allclose(claim.ends, [0.395, 0.505])
+
+
+def test_a_verdict_is_understood_as_it_is_printed():
+    key = jax.random.key(0)
+    x = jax.random.normal(key, (500, 2)) * jnp.array([[1.0, 0.6]])
+    report = jaxpsd.diagnose(key, lambda x: -0.5 * jnp.sum(x**2), x, names=("mu", "tau"))
+    verdict = reading.understand_verdict(report.verdict)
+    assert verdict.kind == "not from the target"
+    assert verdict.named == report.findings[0].text
+    assert verdict.judgement.startswith("They are not good enough")
+    np.testing.assert_allclose(reading.would_have_shown(report.caveats), report.detectable, rtol=0.1)
+
+
+def test_moved_draws_are_understood_as_they_are_printed():
+    for start, move in (
+        ("the mean of tau moves up by 0.12 (± 0.03) standard deviations", reading.Move("mean", 1, 0.12)),
+        ("the standard deviation of mu shrinks by 25% (± 3%)", reading.Move("standard deviation", 0, np.log(0.75))),
+    ):
+        assert (
+            reading.understand_move(f"{start} when the draws follow the target for 10 transitions", ("mu", "tau"))
+            == move
+        )
 
 
 def test_tables_of_speed_in_the_readme_are_those_of_the_results():

@@ -98,7 +98,7 @@ def _good_enough(facts: Facts) -> str:
     if judgement.good_enough is None:
         so = "" if times is None else f"; {times} would tell"
         return f"Whether they are good enough cannot be told ({asked}): {judgement.reason}{so}."
-    if judgement.is_bias:
+    if judgement.is_bias or facts.reject:
         is_said = facts.reject and bool(facts.findings) and facts.findings[0].text.startswith(judgement.about)
         return f"They are not good enough ({asked})" + ("." if is_said else f": {judgement.reason}.")
     chance = f"chance alone may make it so of {facts.effective:,.0f} effective draws, and {times} would tell"

@@ -8,8 +8,8 @@ Ends = Sequence[float]
 
 def mean_error(name: str, off: float, ends: Ends) -> str:
     """How far a mean is off, in standard deviations of the target."""
-    low, high = sorted(abs(end) for end in ends) if ends[0] * ends[1] > 0 else (0.0, max(map(abs, ends)))
-    way = "high" if off > 0 else "low"
+    way, sign = ("high", 1) if off > 0 else ("low", -1)
+    low, high = sorted(sign * end for end in ends)
     return f"the mean of {name} is {abs(off):.2f} ({low:.2f} … {high:.2f}) standard deviations too {way}"
 
 

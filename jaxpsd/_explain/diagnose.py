@@ -92,7 +92,7 @@ def diagnose(
     >>> report = jaxpsd.diagnose(key, logdensity, samples, names=("mu", "tau"))
     >>> print(report.verdict)
     These draws are not from the target (p = 0.00...): the standard deviation of tau is 0.60 (0.60 … 0.60) times the
-    target's. They are not good enough (tolerance 0.1): ...
+    target's. They are not good enough (tolerance 0.1).
     >>> report.good_enough
     False
     """

@@ -197,7 +197,8 @@ def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedEr
         sd_ratio_se=log_se * ratio if has_scales else None,
         sd_ratio_unseen=log_unseen if has_scales else None,
         correlation=sample_correlation if interactions else None,
-        true_correlation=matrix(correlation + correlation_known),
+        # Of a scale that is not known, no correlation is.
+        true_correlation=matrix(correlation + correlation_known + 0 * (ratio[above[0]] + ratio[above[1]])),
         correlation_se=matrix(correlation_se),
         correlation_unseen=matrix(correlation_unseen),
         mean_explained=mean_explained,

@@ -12,7 +12,7 @@ from jaxtyping import Float, PRNGKeyArray
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_key
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import Given, Score, check_input
+from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
@@ -22,7 +22,7 @@ from jaxpsd._explain.findings import find_errors
 from jaxpsd._explain.moments import MomentTable, check_names, make_table
 from jaxpsd._explain.moves import Moves, require_blackjax
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress
-from jaxpsd._explain.relax import relax_draws
+from jaxpsd._explain.relax import relax_draws, with_values
 from jaxpsd._explain.relaxation import Relaxation
 from jaxpsd._explain.report import DetectableErrors, Report
 from jaxpsd._explain.tolerance import Chance, Judgement, b_squared, check_tolerance, judge
@@ -133,7 +133,7 @@ def diagnose(
     if test.reject and not findings:
         findings = worst_directions(in_coordinates, given, table, total)
     relaxation, why_not_moved = _second_opinion(
-        second_opinion, move_key, unscored, settings, table, coordinates, dependence
+        second_opinion, move_key, target, unscored, settings, table, coordinates, dependence
     )
     mean, sd = (np.asarray(part, np.float64) for part in (standardized.loc, standardized.scale))
     facts = Facts(
@@ -197,6 +197,7 @@ def check_second_opinion(second_opinion: object, target: Target) -> None:
 def _second_opinion(
     asked: bool | str,
     rng_key: PRNGKeyArray,
+    target: Target,
     given: Given,
     settings: Settings,
     table: MomentTable,
@@ -207,14 +208,14 @@ def _second_opinion(
     is_wanted = bool(table.unknown()) or float(coordinates.linearity) < _NEARLY_GAUSSIAN
     if asked is False or (asked == "auto" and not is_wanted):
         return None, None if asked == "auto" else "`jaxpsd.relax` moves draws, and shows more."
-    if not isinstance(given.target, Score) or given.target.is_gradient:
+    if not callable(target):
         return None, "Pass the log-density as a function instead of scores: moving the draws would show more."
     if importlib.util.find_spec("blackjax") is None:
         return None, "Install BlackJAX (pip install 'jaxpsd[blackjax]'): moving the draws would show more."
     settings = settings._replace(alpha=settings.alpha * _SHARE_OF_LEVEL)
     opinion = relax_draws(
         rng_key,
-        given,
+        with_values(given, target),
         settings,
         table.names,
         moves=Moves(),

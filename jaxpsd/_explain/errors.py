@@ -84,7 +84,7 @@ class ImpliedErrors(NamedTuple):
 
     def sd_ratio_interval(self, quantile: float = NORMAL_95) -> Float[np.ndarray, "2 dim"] | None:
         """The same for ratios of standard deviations."""
-        if self.sd_ratio is None:
+        if self.sd_ratio is None or self.sd_ratio_unseen is None:
             return None
         ratio = np.asarray(self.sd_ratio)
         half = np.hypot(quantile * np.asarray(self.sd_ratio_se) / ratio, self.sd_ratio_unseen)

@@ -215,7 +215,7 @@ def _second_opinion(
     settings = settings._replace(alpha=settings.alpha * _SHARE_OF_LEVEL)
     opinion = relax_draws(
         rng_key,
-        with_values(given, target),
+        with_values(given, target),  # pyright: ignore[reportArgumentType]
         settings,
         table.names,
         moves=Moves(),

@@ -41,7 +41,7 @@ _MOST_FEATURES, _MOST_DRAWS = 2000, 4000
 # Ridges to choose from, in units of the features' variance; and those of double precision, which are for fits that are
 # perfect but for the ridge, and draws that are far off: what it takes away is as many times as large.
 _RIDGES = np.logspace(-6, 1, 15)
-_TINY_RIDGES = (1e-9, 1e-12)
+_TINY_RIDGES = (1e-12, 1e-9)
 
 # A smaller ridge is preferred if it is worse by no more than this.
 _TOLERANCE = 0.01

@@ -11,14 +11,14 @@ from jaxtyping import Float, PRNGKeyArray
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_key
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import Given, Score, check_input
+from jaxpsd._core.scores import check_input
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._explain.advice import Facts, advice, caveats, verdict, without_agreement
 from jaxpsd._explain.directions import worst_directions
 from jaxpsd._explain.findings import find_errors
-from jaxpsd._explain.moments import MomentTable, check_names, make_table
+from jaxpsd._explain.moments import check_names, make_table
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress
 from jaxpsd._explain.report import DetectableErrors, Report
 from jaxpsd._explain.second_opinion import (
@@ -28,12 +28,12 @@ from jaxpsd._explain.second_opinion import (
     with_moves,
     without_contradictions,
 )
-from jaxpsd._explain.tolerance import Chance, Judgement, b_squared, check_tolerance, judge
+from jaxpsd._explain.tolerance import Chance, b_squared, check_tolerance, judge
 from jaxpsd._gof.adaptive import run_adaptive_test, share_of_level
-from jaxpsd._gof.dependence import Dependence, measure_dependence, times_by_chain
+from jaxpsd._gof.dependence import measure_dependence, times_by_chain
 from jaxpsd._gof.result import GofResult
 from jaxpsd._gof.settings import Settings, check_several
-from jaxpsd._stein.coordinates import Canonical, Rule, canonical, fit
+from jaxpsd._stein.coordinates import Rule, canonical, fit
 from jaxpsd._stein.polynomials import num_monomials
 
 Chains = Float[np.ndarray, "chains draws dim"]
@@ -95,7 +95,7 @@ def diagnose(
     >>> report = jaxpsd.diagnose(key, logdensity, samples, names=("mu", "tau"))
     >>> print(report.verdict)
     These draws are not from the target (p = 0.00...): the standard deviation of tau is 0.60 (0.60 … 0.60) times the
-    target's. They are not good enough (tolerance 0.1): ...
+    target's. They are not good enough (tolerance 0.1).
     >>> report.good_enough
     False
     """
@@ -132,7 +132,9 @@ def diagnose(
     total = float(effective.sum())
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
     chance = Chance.of_draws(x, total, table.errors)
-    relaxation, remedy = ask(second_opinion, move_key, unscored, settings, names, table.errors, coordinates, dependence)
+    relaxation, remedy = ask(
+        second_opinion, move_key, target, unscored, settings, names, table.errors, coordinates, dependence
+    )
     table = replace(table, errors=without_contradictions(table.errors, relaxation))
     findings = find_errors(table.errors, chance, names)
     if test.reject and not findings:

@@ -84,7 +84,7 @@ class ImpliedErrors(NamedTuple):
 
     def sd_ratio_interval(self, quantile: float = NORMAL_95) -> Float[np.ndarray, "2 dim"] | None:
         """The same for ratios of standard deviations."""
-        if self.sd_ratio is None:
+        if self.sd_ratio is None or self.sd_ratio_unseen is None:
             return None
         ratio = np.asarray(self.sd_ratio)
         half = np.hypot(quantile * np.asarray(self.sd_ratio_se) / ratio, self.sd_ratio_unseen)
@@ -125,19 +125,27 @@ def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, in
         is_regular = can_regress(count, draws.num_draws, weighted=given.weights is not None)
         return is_regular and (interactions or not products)
 
-    highest = 2 if is_concrete(coordinates.linearity) and coordinates.linearity > _GAUSSIAN else 4
+    is_gaussian = _is_gaussian(coordinates)
+    highest = 2 if is_gaussian else 4
     for order, products in _CANDIDATES:
         if order > highest:
             continue
         count = num_monomials(draws.dim, order, interactions=products)
         is_light = count <= _MOST_FEATURES and draws.num_draws * count**2 <= _MOST_WORK
-        if is_light and count * _DRAWS_A_FEATURE <= effective and (interactions or not products):
+        # A Gaussian target leaves nothing unexplained, so that any draws will do that make the features differ.
+        carried = draws.num_draws // 2 if is_gaussian else effective / _DRAWS_A_FEATURE
+        if is_light and count <= carried and (interactions or not products):
             break
     else:
         order, products = next((each for each in _LAST_RESORTS if can_be(*each)), (1, False))
     # Without products, axes have to be near the coordinates for these to be explained.
     transform = coordinates.for_regression if products else coordinates.for_tests
     return PSD(order, interactions=check_interactions(products, order), basis="hermite", transform=transform)
+
+
+def _is_gaussian(coordinates: Canonical) -> bool:
+    """Whether the target is, as far as its scores at the draws tell."""
+    return is_concrete(coordinates.linearity) and bool(coordinates.linearity > _GAUSSIAN)
 
 
 def implied_errors(
@@ -148,7 +156,8 @@ def implied_errors(
     interactions = psd.interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(standardized, psd.order, interactions)
-    regression = regress(moments, psd, given, effective)
+    worth = max(effective, given.draws.num_draws) if _is_gaussian(coordinates) else effective
+    regression = regress(moments, psd, given, worth)
     return errors_of(regression, given.draws.dim, interactions)
 
 
@@ -197,7 +206,8 @@ def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedEr
         sd_ratio_se=log_se * ratio if has_scales else None,
         sd_ratio_unseen=log_unseen if has_scales else None,
         correlation=sample_correlation if interactions else None,
-        true_correlation=matrix(correlation + correlation_known),
+        # Of a scale that is not known, no correlation is.
+        true_correlation=matrix(correlation + correlation_known + 0 * (ratio[above[0]] + ratio[above[1]])),
         correlation_se=matrix(correlation_se),
         correlation_unseen=matrix(correlation_unseen),
         mean_explained=mean_explained,

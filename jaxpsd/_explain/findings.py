@@ -59,6 +59,7 @@ def find_errors(errors: ImpliedErrors, chance: Chance, names: tuple[str, ...], m
         return mean_error(names[k], float(off[k]), ends), float(off[k]), ends
 
     def say_sd(k: int) -> tuple[str, float, tuple[float, float]]:
+        assert sd_ends is not None
         ends = (float(sd_ends[0, k]), float(sd_ends[1, k]))
         return sd_error(names[k], float(ratio[k]), ends), float(ratio[k]) - 1, (ends[0] - 1, ends[1] - 1)
 
@@ -68,13 +69,14 @@ def find_errors(errors: ImpliedErrors, chance: Chance, names: tuple[str, ...], m
         error = float(drawn[i, j] - right[i, j])
         return text, error, (error - half, error + half)
 
+    sd_ends = errors.sd_ratio_interval()
     off, mean_ends = np.asarray(errors.mean_off, np.float64), errors.mean_off_interval()
     look_at("mean", off, (chance.mean, *map(np.asarray, (errors.mean_off_se, errors.mean_off_unseen))), say_mean)
-    if errors.sd_ratio is not None and (sd_ends := errors.sd_ratio_interval()) is not None:
+    if errors.sd_ratio is not None:
         ratio = np.asarray(errors.sd_ratio, np.float64)
         uncertainty = (chance.log_sd, np.asarray(errors.sd_ratio_se) / ratio, np.asarray(errors.sd_ratio_unseen))
         look_at("standard deviation", np.log(ratio), uncertainty, say_sd)
-    if errors.correlation is not None:
+    if errors.correlation is not None and errors.true_correlation is not None:
         drawn, right = (np.clip(each, -0.999, 0.999) for each in (errors.correlation, errors.true_correlation))
         correlation_se, correlation_unseen = map(np.asarray, (errors.correlation_se, errors.correlation_unseen))
         # Fisher's transform, whose variance does not depend on the correlation.

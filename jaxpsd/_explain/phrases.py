@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-Ends = Sequence[float]
+import numpy as np
+
+Ends = Sequence[float] | np.ndarray
 """Lower and upper end of an interval."""
 
 

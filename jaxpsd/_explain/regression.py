@@ -33,6 +33,7 @@ from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block, PyTree, Scalar, Weights, static
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._discrepancies.psd import PSD
+from jaxpsd._explain.extremes import inverse_scale, weights_without_extremes
 from jaxpsd._gof.dependence import measure_dependence, variance_of_mean
 
 # From features themselves up to so many of them; beyond, from the Gram matrix of up to so many draws.
@@ -41,7 +42,7 @@ _MOST_FEATURES, _MOST_DRAWS = 2000, 4000
 # Ridges to choose from, in units of the features' variance; and those of double precision, which are for fits that are
 # perfect but for the ridge, and draws that are far off: what it takes away is as many times as large.
 _RIDGES = np.logspace(-6, 1, 15)
-_TINY_RIDGES = (1e-9, 1e-12)
+_TINY_RIDGES = (1e-12, 1e-9)
 
 # A smaller ridge is preferred if it is worse by no more than this.
 _TOLERANCE = 0.01
@@ -51,9 +52,6 @@ _POINTS = 2**13
 
 # Leverages, which say how closely a draw is fitted because it is fitted to, stay below this.
 _LARGEST_LEVERAGE = 0.95
-
-# A draw whose features are M times as far out as usual, squared, has weight 1 / (1 + M / 3), after three rounds.
-_USUAL_DISTANCE, _ROUNDS = 3, 3
 
 # How much wronger than what features see that may be which they do not see, as a standard deviation.
 _UNSEEN = 2.0
@@ -73,7 +71,7 @@ class Regression:
     residual, deviation
         What the fit leaves of f at some draws, and how far f is from its mean there; their mean squares are variances.
     seen
-        τ̄ᵀC⁻¹τ̄, how far the draws are off as far as features tell, less what chance makes of it.
+        τ̄ᵀC⁻¹τ̄, how far the draws may be off as far as features tell, beyond what chance makes of it.
     ridge
         The ridge λ, in units of the features' variances.
     """
@@ -206,7 +204,7 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     first = all_values(data.first_row())
     length = block_length(n, plan.working_bytes(x) + 8 * (x.shape[1] + first.size) * x.dtype.itemsize)
     given = jnp.full(n, 1 / n, x.dtype) if data.weights is None else data.weights
-    weights, tau_offset = _without_extremes(all_features, data.rows, given, length)
+    weights, tau_offset = weights_without_extremes(all_features, data.rows, given, length)
     # Offsets that all values share cost no digits: nearly the means, in which no extreme draw has a part.
     plain_mean = _mean(all_values, data.rows, given, length)
     offset = _mean(all_values, data.rows, weights, length)[None]
@@ -237,7 +235,7 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     variance = jnp.maximum(f_squares - f_mean**2, 0)
 
     # In units of the features' standard deviations; a feature that is constant has no part in it.
-    inverse = _inverse_scale(covariance)
+    inverse = inverse_scale(covariance)
     eigenvalues, directions = jnp.linalg.eigh(covariance * jnp.outer(inverse, inverse))
     eigenvalues = jnp.maximum(eigenvalues, 0)
     projected = einsum("ji,jk->ik", directions, with_f * inverse[:, None])
@@ -248,7 +246,7 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     # (C + λ)⁻¹ τ̄, what turns features into weights.
     mean = tau_offset + centre
     tilt = inverse * einsum("ij,kj,k->i", shrunk, directions, mean * inverse)
-    seen = jnp.maximum((mean * tilt).sum() - freedom / effective, 0)
+    seen = _at_most((mean * tilt).sum(), freedom, effective)
 
     def residuals(stretches: PyTree) -> tuple[Block, Block, Block]:
         block, block_weights = join_draws(stretches)
@@ -282,43 +280,6 @@ def _mean(
         return weighted(fn(block) - first, block_weights).sum(axis=0), None
 
     return first[0] + sum_over_blocks(on_block, rows, weights, length)[0]
-
-
-def _without_extremes(
-    features: Callable[[PyTree], Block], rows: PyTree, given: Float[Array, " draws"], length: int
-) -> tuple[Float[Array, " draws"], Float[Array, " features"]]:
-    """Weights of draws, less than given to those whose features are far from the others'; and the centre of these."""
-
-    def again(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        weights, about = state
-
-        def moments(block: PyTree, block_weights: Weights) -> tuple[PyTree, None]:
-            tau = features(block) - about[None]
-            counted = weighted(tau, block_weights)
-            return (counted.sum(axis=0), einsum("ni,nj->ij", counted, tau)), None
-
-        (shift, squares), _ = sum_over_blocks(moments, rows, weights, length)
-        centre, covariance = about + shift, squares - jnp.outer(shift, shift)
-        inverse = _inverse_scale(covariance)
-        # A little ridge: features that move together do no harm, and need no digits.
-        ridge = jnp.eye(len(centre), dtype=centre.dtype) * 100 * jnp.finfo(centre.dtype).eps * len(centre)
-        factor = jnp.linalg.cholesky(covariance * jnp.outer(inverse, inverse) + ridge)
-
-        def distance(block: PyTree) -> Float[Array, " block"]:
-            centred = (features(block) - centre[None]) * inverse[None]
-            return (jax.scipy.linalg.solve_triangular(factor, centred.T, lower=True) ** 2).mean(axis=0)
-
-        # In units of what is usual, which is one.
-        weights = given / (1 + map_over_blocks(distance, rows, length) / _USUAL_DISTANCE)
-        return weights / weights.sum(), centre
-
-    return jax.lax.fori_loop(0, _ROUNDS, again, (given, _mean(features, rows, given, length)))
-
-
-def _inverse_scale(covariance: Float[Array, "features features"]) -> Float[Array, " features"]:
-    """One over the features' standard deviations; zero where a feature is constant."""
-    variance = jnp.diag(covariance)
-    return jnp.where(variance > 0, 1 / jnp.sqrt(jnp.where(variance > 0, variance, 1)), 0)
 
 
 def _from_gram(data: Data, problem: _Problem) -> _Fit:
@@ -358,8 +319,13 @@ def _from_gram(data: Data, problem: _Problem) -> _Fit:
     among = jnp.where(varies, among / jnp.where(varies, eigenvalues, 1), 0)
     elsewhere = jnp.maximum(rows.mean() - among.sum(), 0)
     seen = ((among / (eigenvalues + ridge)).sum() + elsewhere / ridge) / unit
-    seen = jnp.maximum(seen - freedom / problem.effective, 0)
+    seen = _at_most(seen, freedom, problem.effective)
     return offset[0] + value, offset[0] + f_mean, g[:, None] * e, e, centred, seen, ridge
+
+
+def _at_most(seen: Scalar, freedom: Scalar, effective: Scalar) -> Scalar:
+    """τ̄ᵀC⁻¹τ̄ less what chance makes of it, χ² over the number of draws, and a standard deviation of that more."""
+    return jnp.maximum(seen - freedom / effective, 0) + jnp.sqrt(2 * freedom) / effective
 
 
 def _left_out(leverage: Float[Array, " draws"], freedom: Scalar, n: int, effective: Scalar) -> Float[Array, " draws"]:

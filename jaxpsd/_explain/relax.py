@@ -116,13 +116,18 @@ def relax(
     check_several(given.draws)
     if not given.is_concrete:
         raise ValueError("`relax` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
-    if given.target.is_gradient:
-        # A log-density whose derivatives cannot be compared is known by its gradient alone, and here its value counts.
-        traced = trace(checked_logdensity(logdensity_fn), one_position(given.draws.positions))
-        given = given._replace(target=Score(traced, False))
+    given = with_values(given, logdensity_fn)
     result = relax_draws(rng_key, given, settings, check_names(names, given.draws), moves=moves, fn=fn)
     warn_of(given.doubts)
     return result
+
+
+def with_values(given: Given, logdensity_fn: LogDensityFn) -> Given:
+    """The same, where a log-density whose derivatives cannot be compared is known by more than its gradient."""
+    if not isinstance(given.target, Score) or not given.target.is_gradient:
+        return given
+    traced = trace(checked_logdensity(logdensity_fn), one_position(given.draws.positions))
+    return given._replace(target=Score(traced, False))
 
 
 def relax_draws(

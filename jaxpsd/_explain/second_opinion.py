@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from jaxpsd._core.scores import Given, Score
+from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Target
 from jaxpsd._explain.errors import ImpliedErrors
 from jaxpsd._explain.moves import Moves, require_blackjax
-from jaxpsd._explain.relax import relax_draws
+from jaxpsd._explain.relax import relax_draws, with_values
 from jaxpsd._explain.relaxation import Relaxation
 from jaxpsd._explain.tolerance import Judgement
 from jaxpsd._gof.dependence import Dependence
@@ -55,6 +55,7 @@ def check_second_opinion(asked: object, target: Target) -> None:
 def ask(
     asked: bool | str,
     rng_key: PRNGKeyArray,
+    target: Target,
     given: Given,
     settings: Settings,
     names: tuple[str, ...],
@@ -68,7 +69,7 @@ def ask(
         return SecondOpinion(None, "`jaxpsd.relax` moves the draws, and would show more.")
     if asked == "auto" and is_known and float(coordinates.linearity) >= NEARLY_GAUSSIAN:
         return SecondOpinion(None)
-    if not isinstance(given.target, Score) or given.target.is_gradient:
+    if not callable(target):
         return SecondOpinion(
             None, "Pass the log-density as a function instead of scores: moving the draws would show more."
         )
@@ -78,7 +79,7 @@ def ask(
         )
     settings = settings._replace(alpha=settings.alpha * _SHARE_OF_LEVEL)
     known = {"coordinates": coordinates.for_tests, "dependence": dependence}
-    return SecondOpinion(relax_draws(rng_key, given, settings, names, moves=Moves(), **known))
+    return SecondOpinion(relax_draws(rng_key, with_values(given, target), settings, names, moves=Moves(), **known))
 
 
 def without_contradictions(errors: ImpliedErrors, relaxation: Relaxation | None) -> ImpliedErrors:

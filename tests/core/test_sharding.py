@@ -209,6 +209,8 @@ def test_everything_else_takes_them_too(draws):
     one, many = (jaxpsd.moment_table(KEY, logdensity, each, num_replicates=60) for each in (draws, x))
     np.testing.assert_allclose(many.mean, one.mean, rtol=1e-3, atol=1e-6)
     assert many.labels == one.labels
+    for field in ("mean_off", "sd_ratio", "true_correlation", "mean_off_se", "mean_explained"):
+        np.testing.assert_allclose(getattr(many.errors, field), getattr(one.errors, field), rtol=1e-3, atol=1e-4)
     one, many = (jaxpsd.gof_test(KEY, jaxpsd.PSD(2), logdensity, each, method="asymptotic") for each in (draws, x))
     np.testing.assert_allclose(many.statistic, one.statistic, rtol=1e-4)
     ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"as they are": x, "too wide": spread(1.5 * draws)})

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import re
 import warnings
@@ -235,12 +236,12 @@ def test_warnings_of_others_are_not_in_the_report():
 )
 def test_as_many_features_are_looked_at_as_there_is_room_for(shape, features):
     draws = jaxpsd.Draws(jnp.zeros(shape))
-    assert _diagnose._features(draws, 1000, weighted=False) == features
+    assert _diagnose.features_for(draws, 1000, weighted=False) == features
 
 
 def test_more_coordinates_than_can_be_looked_at_are_refused():
     with pytest.raises(ValueError, match=r"cannot look at 2,500 coordinates of 5,000 draws.*Thin the draws"):
-        _diagnose._features(jaxpsd.Draws(jnp.zeros((5000, 2500))), 1000, weighted=False)
+        _diagnose.features_for(jaxpsd.Draws(jnp.zeros((5000, 2500))), 1000, weighted=False)
 
 
 @pytest.mark.parametrize(("worst", "word"), [(-0.2, "too narrow"), (0.2, "too wide")])
@@ -340,7 +341,7 @@ def test_without_blackjax_nothing_moves(monkeypatch):
     def find_spec(name, *rest):
         return None if name == "blackjax" else True
 
-    monkeypatch.setattr(_diagnose.importlib.util, "find_spec", find_spec)
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     report = diagnose(FUNNEL, funnel)
     assert report.relaxation is None
     assert any("Install BlackJAX" in advice for advice in report.advice)

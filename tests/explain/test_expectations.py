@@ -131,7 +131,7 @@ def test_traced_draws_give_what_others_do():
 
 def test_features_without_products_keep_to_the_coordinates():
     precision = jnp.asarray(np.linalg.inv(COVARIANCE), jnp.float32)
-    x = 1.5 * jax.random.normal(jax.random.key(10), (500, 3)) + MEAN
+    x = 1.5 * jax.random.normal(jax.random.key(10), (500, 3)) + MEAN[None]
     target = lambda x: -0.5 * (x - MEAN) @ precision @ (x - MEAN)  # noqa: E731
     for order in (None, 1, 2):
         result = jaxpsd.corrected_expectation(lambda x: x, target, x, order=order, interactions=False)
@@ -145,5 +145,7 @@ def test_intervals_are_of_what_is_random_and_what_is_unseen():
     error, unseen = result.standard_error["mean"], result.unseen["mean"]
     assert unseen > error > 0
     low, high = result.interval["mean"]
-    np.testing.assert_allclose([low, high], result.value["mean"] + np.hypot(1.96 * error, unseen) * [-1, 1], rtol=1e-4)
+    np.testing.assert_allclose(
+        [low, high], result.value["mean"] + np.hypot(1.96 * error, unseen) * np.array([-1, 1]), rtol=1e-4
+    )
     assert low < 0 < high < 0.3

@@ -101,7 +101,7 @@ def aggregate_test(
             discrepancy._check_pairs("U-statistic, which this method tests,")
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)
-    contributions = [Contribution(each, (Part(),), (label,), (1.0,)) for label, each in labelled]
+    contributions = [Contribution(each, (Part(),), (label,), (1.0,), (1.0,)) for label, each in labelled]
     result = aggregate(rng_key, contributions, score_in_advance(given), settings)
     warn_of(result.doubts)
     return result

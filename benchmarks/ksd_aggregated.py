@@ -28,7 +28,7 @@ from benchmarks.paper import rbm
 from jaxpsd._core.checks import check_samples
 from jaxpsd._stein.pairs import median_distance
 
-ALPHA, REPEATS, MACHINES, THEIRS = 0.05, 200, 100, 200
+ALPHA, REPEATS, MACHINES, THEIRS = 0.05, 200, 60, 200
 SHAPES, PERTURBATIONS = (0.0, 0.1, 0.2, 0.3, 0.4), (0.0, 0.01, 0.02, 0.03)
 TEN, DOUBLING, MEDIAN = "ten widths", "median · 2^i", "median width"
 POWERS = {"gamma": range(11), "machine": range(-20, 1)}

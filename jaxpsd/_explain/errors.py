@@ -31,7 +31,7 @@ class ImpliedErrors(NamedTuple):
     They are exact where the target is Gaussian. Where it is not, features do not explain moments altogether, and what
     they leave may be wrong too: intervals allow for that, by what was found on many targets whose truth is known. NaN
     stands for what cannot be told: where features explain less than half of a quantity's variance, or it could be off
-    by more than 0.1 for what they do not see.
+    by more than 0.2 for what they do not see.
 
     mean_off
         How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
@@ -105,7 +105,7 @@ _SMALLEST_VARIANCE = 1e-6
 
 # No number is stated where features explain less than the first share of a quantity, or where it may be off by more
 # than the second for what they do not see, in standard deviations or as a share.
-LEAST_EXPLAINED, _MOST_UNSEEN = 0.5, 0.1
+LEAST_EXPLAINED, _MOST_UNSEEN = 0.5, 0.2
 
 # Features to regress on, the best first: order, and highest degree of products. They take so many effective draws
 # each, and no more than so much work. Those of order 2 are all that a Gaussian target takes, by this share of the

@@ -16,6 +16,18 @@ from jaxpsd._core.types import Block, PyTree, Weights
 _USUAL_DISTANCE, _ROUNDS = 3, 3
 
 
+def mean_over_draws(
+    fn: Callable[[PyTree], Block], rows: PyTree, weights: Float[Array, " draws"], length: int
+) -> Float[Array, " columns"]:
+    """The mean of a function of rows, whose deviations from the first keep their digits."""
+    first = fn(jax.tree.map(lambda leaf: leaf[:1], rows))
+
+    def on_block(block: PyTree, block_weights: Weights) -> tuple[Array, None]:
+        return weighted(fn(block) - first, block_weights).sum(axis=0), None
+
+    return first[0] + sum_over_blocks(on_block, rows, weights, length)[0]
+
+
 def weights_without_extremes(
     features: Callable[[PyTree], Block], rows: PyTree, given: Float[Array, " draws"], length: int
 ) -> tuple[Float[Array, " draws"], Float[Array, " features"]]:
@@ -44,7 +56,7 @@ def weights_without_extremes(
         weights = given / (1 + map_over_blocks(distance, rows, length) / _USUAL_DISTANCE)
         return weights / weights.sum(), centre
 
-    return jax.lax.fori_loop(0, _ROUNDS, again, (given, _mean(features, rows, given, length)))
+    return jax.lax.fori_loop(0, _ROUNDS, again, (given, mean_over_draws(features, rows, given, length)))
 
 
 def inverse_scale(covariance: Float[Array, "features features"]) -> Float[Array, " features"]:

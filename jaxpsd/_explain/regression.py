@@ -16,7 +16,6 @@ they do not see is in proportion to what they see: the constant was found on tar
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -33,7 +32,7 @@ from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block, PyTree, Scalar, Weights, static
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
 from jaxpsd._discrepancies.psd import PSD
-from jaxpsd._explain.extremes import inverse_scale, weights_without_extremes
+from jaxpsd._explain.extremes import inverse_scale, mean_over_draws, weights_without_extremes
 from jaxpsd._gof.dependence import measure_dependence, variance_of_mean
 
 # From features themselves up to so many of them; beyond, from the Gram matrix of up to so many draws.
@@ -206,8 +205,8 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     given = jnp.full(n, 1 / n, x.dtype) if data.weights is None else data.weights
     weights, tau_offset = weights_without_extremes(all_features, data.rows, given, length)
     # Offsets that all values share cost no digits: nearly the means, in which no extreme draw has a part.
-    plain_mean = _mean(all_values, data.rows, given, length)
-    offset = _mean(all_values, data.rows, weights, length)[None]
+    plain_mean = mean_over_draws(all_values, data.rows, given, length)
+    offset = mean_over_draws(all_values, data.rows, weights, length)[None]
 
     def features(block: PyTree) -> Block:
         return all_features(block) - tau_offset[None]
@@ -268,18 +267,6 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
     influence, residual, deviation = map_over_blocks(residuals, grouped, max(1, length // problem.stretch))
     value = f_mean - einsum("j,jk->k", mean, slope)
     return offset[0] + value, plain_mean, influence, residual, deviation, seen, ridge
-
-
-def _mean(
-    fn: Callable[[PyTree], Block], rows: PyTree, weights: Float[Array, " draws"], length: int
-) -> Float[Array, " columns"]:
-    """The mean of a function of rows, whose deviations from the first keep their digits."""
-    first = fn(jax.tree.map(lambda leaf: leaf[:1], rows))
-
-    def on_block(block: PyTree, block_weights: Weights) -> tuple[Array, None]:
-        return weighted(fn(block) - first, block_weights).sum(axis=0), None
-
-    return first[0] + sum_over_blocks(on_block, rows, weights, length)[0]
 
 
 def _from_gram(data: Data, problem: _Problem) -> _Fit:

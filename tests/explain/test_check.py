@@ -264,9 +264,10 @@ def test_a_sampler_within_the_tolerance_is_rarely_called_wrong(sample, tolerance
         ({"sample": lambda key, n: None}, r"sample\(rng_key, n\)"),
         ({"samples": jnp.zeros((10, 2)), "names": ("a",)}, "`names` must be"),
     ],
-    ids=str,
+    ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_mistakes_are_named(arguments, message):
+    arguments = dict(arguments)
     target = arguments.pop("target", logdensity)
     with pytest.raises((TypeError, ValueError), match=message):
         jaxpsd.check(KEY, target, **arguments)

@@ -43,7 +43,7 @@ def test_few_exact_draws_are_too_few():
     report = diagnose(normal(40, seed=4))
     assert report.good_enough is False
     assert "effective draws, and about" in report.verdict
-    assert "times as many draws would do" in report.verdict
+    assert "times as many draws would tell" in report.verdict
 
 
 def test_where_errors_are_not_known_it_cannot_be_told():

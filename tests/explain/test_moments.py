@@ -184,11 +184,11 @@ def test_scores_that_hardly_vary_about_a_large_value_keep_their_digits():
 def test_draws_far_from_the_target_have_errors_in_its_units():
     x = 0.4 + 0.01 * np.random.default_rng(0).normal(size=(2000, 2))
     errors = jaxpsd.moment_table(KEY, 20 - x, x, order=1, num_replicates=99).errors
-    # The smallest ridge there is takes away half a percent.
-    np.testing.assert_allclose(errors.mean_off, x.mean(axis=0) - 20, rtol=0.01)
-    np.testing.assert_allclose(errors.sd_ratio, x.std(axis=0), rtol=0.01)
+    # So far off, a number is stated only where the ridge takes away little enough of it.
     for (low, high), right in (
         (errors.mean_off_interval(), x.mean(axis=0) - 20),
         (errors.sd_ratio_interval(), x.std(axis=0)),
     ):
-        assert ((low < right) & (right < high)).all()
+        is_known = np.isfinite(low)
+        assert ((low < right) & (right < high))[is_known].all()
+        np.testing.assert_allclose(0.5 * (low + high)[is_known], right[is_known], rtol=0.02)

@@ -141,7 +141,7 @@ def test_chains_and_pytrees_have_the_errors_of_plain_draws():
 
 @pytest.mark.usefixtures("x64")
 def test_weights_are_repetitions():
-    target, draw, _ = TARGETS["log-gamma"]
+    target, draw, *_ = TARGETS["log-gamma"]
     x, times = draw(jax.random.key(4)), np.arange(1000) % 3 + 1
     weighted, repeated = errors_of(target, x, weights=times), errors_of(target, jnp.repeat(x, times, axis=0))
     np.testing.assert_allclose(weighted.mean_off, repeated.mean_off, atol=2e-3)

@@ -92,11 +92,11 @@ def judged(
     return found
 
 
-def dependent(name: str, transform: str | None, rho: float, chains: int, n: int, repeats: int) -> dict[str, Any]:
+def dependent(name: str, rho: float, chains: int, n: int, repeats: int) -> dict[str, Any]:
     target = targets()[name]
     keys = jax.random.split(jax.random.key(round(1000 * rho)), repeats)
     sets = jax.jit(jax.vmap(lambda key: target.draws(autoregressive(key, rho, chains, n, DIM))))(keys)
-    return judged(target.logdensity, sets, transform, METHODS[transform])
+    return judged(target.logdensity, sets, "target", METHODS)
 
 
 # --- chains of samplers -----------------------------------------------------------------------------------
@@ -142,10 +142,9 @@ def sampled(sampler: str, keys: jax.Array, n: int) -> jax.Array:
     return jax.jit(jax.vmap(chain))(keys)
 
 
-def of_sampler(sampler: str, transform: str | None, n: int, repeats: int) -> dict[str, Any]:
+def of_sampler(sampler: str, n: int, repeats: int) -> dict[str, Any]:
     sets = sampled(sampler, jax.random.split(jax.random.key(3), repeats), n)[:, None]
-    methods = tuple(method for method in METHODS[transform] if method != "block")
-    return judged(eight_schools, sets, transform, methods)
+    return judged(eight_schools, sets, "target", METHODS)
 
 
 # --- everything -------------------------------------------------------------------------------------------
@@ -155,23 +154,18 @@ DEPENDENCE = {"ρ = 0.5": (0.5, 1, 2000), "ρ = 0.9": (0.9, 1, 2000), "ρ = 0.97
               "ρ = 0.5, ten chains": (0.5, 10, 100)}  # fmt: skip
 SAMPLERS = ("NUTS", "MALA", "ULA, ε = 0.02", "ULA, ε = 0.2")
 # What chains are tested with, in which coordinates.
-METHODS = {None: ("auto", "block"), "standardize": ("auto",), "target": ("auto", "adaptive")}
-INDEPENDENT_REPEATS, REPEATS, ADAPTIVE_REPEATS = 1000, 200, 400
-
-
-def repeats_of(transform: str | None) -> int:
-    """Of chains; more of them where the adaptive test is among the methods."""
-    return ADAPTIVE_REPEATS if transform == "target" else REPEATS
+METHODS = ("auto", "adaptive")
+INDEPENDENT_REPEATS, ADAPTIVE_REPEATS = 1000, 400
 
 
 def pieces(smoke: bool) -> Pieces:
     if smoke:
         return {
             "skewed, independent, center": partial(independent, "skewed", "center", 60, 2),
-            "bimodal, ρ = 0.5, ten chains, None": partial(dependent, "bimodal", None, 0.5, 2, 100, 2),
+            "bimodal, ρ = 0.5, ten chains, target": partial(dependent, "bimodal", 0.5, 2, 100, 2),
             "skewed, independent, target": partial(independent, "skewed", "target", 60, 2),
             "heavy tails, independent, adaptive": partial(adaptive_on_independent, "heavy tails", 60, 2),
-            "eight schools, MALA, target": partial(of_sampler, "MALA", "target", 100, 2),
+            "eight schools, MALA, target": partial(of_sampler, "MALA", 100, 2),
         }
     found: dict[str, Any] = {}
     for name in TARGETS:
@@ -181,16 +175,10 @@ def pieces(smoke: bool) -> Pieces:
             )
         found[f"{name}, independent, adaptive"] = partial(adaptive_on_independent, name, 1000, ADAPTIVE_REPEATS)
     for name in TARGETS:
-        for transform in METHODS:
-            for title, (rho, chains, n) in DEPENDENCE.items():
-                found[f"{name}, {title}, {transform}"] = partial(
-                    dependent, name, transform, rho, chains, n, repeats_of(transform)
-                )
+        for title, (rho, chains, n) in DEPENDENCE.items():
+            found[f"{name}, {title}, target"] = partial(dependent, name, rho, chains, n, ADAPTIVE_REPEATS)
     for sampler in SAMPLERS:
-        for transform in METHODS:
-            found[f"eight schools, {sampler}, {transform}"] = partial(
-                of_sampler, sampler, transform, 1000, repeats_of(transform)
-            )
+        found[f"eight schools, {sampler}, target"] = partial(of_sampler, sampler, 1000, ADAPTIVE_REPEATS)
     return found
 
 
@@ -212,7 +200,7 @@ def render(results: Mapping[str, Any]) -> str:
     def repeats(row: Mapping[str, Any]) -> int:
         if row["draws"] == "independent" and row["method"] != "adaptive":
             return INDEPENDENT_REPEATS
-        return repeats_of(row["transform"])
+        return ADAPTIVE_REPEATS
 
     def is_biased(row: Mapping[str, Any]) -> bool:
         return row["draws"].startswith("ULA")
@@ -239,7 +227,7 @@ def render(results: Mapping[str, Any]) -> str:
         "# Calibration",
         "",
         f"Share of correct draws that are rejected at 5%; d = {DIM} (eight schools: 10), {REPLICATES} replicates, "
-        f"{INDEPENDENT_REPEATS} repeats of independent draws (n = 1000) and {REPEATS} of chains; {ADAPTIVE_REPEATS} of "
+        f"{INDEPENDENT_REPEATS} repeats of independent draws (n = 1000) and {ADAPTIVE_REPEATS} of "
         "chains in the coordinates of the target, where the basis is orthonormal, and of the adaptive test. In bold, "
         "shares whose 95% interval leaves out 5%. Draws of ULA are not correct: what they show is power.",
         "",

@@ -4,14 +4,14 @@ Where the two contradict each other nothing is stated: errors become unknown, an
 """
 
 import importlib.util
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jaxpsd._core.scores import Given
-from jaxpsd._core.types import Target
+from jaxpsd._core.types import LogDensityFn, Target
 from jaxpsd._explain.errors import ImpliedErrors
 from jaxpsd._explain.moves import Moves, require_blackjax
 from jaxpsd._explain.relax import relax_draws, with_values
@@ -79,7 +79,9 @@ def ask(
         )
     settings = settings._replace(alpha=settings.alpha * _SHARE_OF_LEVEL)
     known = {"coordinates": coordinates.for_tests, "dependence": dependence}
-    return SecondOpinion(relax_draws(rng_key, with_values(given, target), settings, names, moves=Moves(), **known))
+    return SecondOpinion(
+        relax_draws(rng_key, with_values(given, cast(LogDensityFn, target)), settings, names, moves=Moves(), **known)
+    )
 
 
 def without_contradictions(errors: ImpliedErrors, relaxation: Relaxation | None) -> ImpliedErrors:

@@ -213,7 +213,7 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
     return _Parts(contributions, tuple(left_out))
 
 
-def _fallback(transform: Transform) -> int:
+def _fallback(transform: Transform | str) -> int:
     """In how many directions coordinates are the draws' own, as far as values can be looked at."""
     count = transform.fallback if isinstance(transform, Affine) else None
     return int(count) if count is not None and is_concrete(count) else 0
@@ -242,7 +242,7 @@ def _contribution(psd: PSD, parts: list[tuple[str, Part]], seen: float) -> Contr
 
 
 def _skewness(part: Part) -> float:
-    return _SKEWED.get(max(part.degrees), 0) if part.measure != "largest" else 0
+    return 0 if part.measure == "largest" or part.degrees is None else _SKEWED.get(max(part.degrees), 0)
 
 
 def share_of_level(label: str) -> float:

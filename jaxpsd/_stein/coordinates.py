@@ -255,13 +255,14 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     by_draws = by_draws or fit(Rule.STANDARDIZE, given)
     dim = given.draws.dim
     if given.draws.num_draws <= dim + 1:
-        return Canonical(*2 * (replace(by_draws, fallback=jnp.asarray(dim)),), jnp.zeros(()))
+        own = replace(by_draws, fallback=jnp.asarray(dim))
+        return Canonical(own, own, jnp.zeros(()))
     # Coordinates are chosen, not differentiated through: those of a Gaussian target do not depend on the draws.
     found = jax.lax.stop_gradient(run(fit_to_target, given, by_draws.loc, by_draws.scale))
     if is_concrete(found) and not all(np.isfinite(leaf).all() for leaf in found):
         given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
-    both = (Affine(found.loc, scale, found.fallback) for scale in (found.scale, found.joint_axes))
-    return Canonical(*both, found.linearity)
+    for_tests, for_regression = (Affine(found.loc, root, found.fallback) for root in (found.scale, found.joint_axes))
+    return Canonical(for_tests, for_regression, found.linearity)
 
 
 def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:

@@ -148,8 +148,14 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
     root = jnp.sqrt(jnp.where(is_implied, inverse_precision, 1))
     joint_axes = einsum("ij,jk,k->ik", rough, directions, root)
     # NaN if a score was.
-    roots = sd[None, :, None] * jnp.stack([symmetric_root(joint_axes), joint_axes]) + 0 * covariance.sum()
-    return TargetFit(centre + sd * einsum("ij,j->i", rough, loc), *roots, dim - is_implied.sum(), linearity.min())
+    spoiled = 0 * covariance.sum()
+    return TargetFit(
+        loc=centre + sd * einsum("ij,j->i", rough, loc),
+        scale=sd[:, None] * symmetric_root(joint_axes) + spoiled,
+        joint_axes=sd[:, None] * joint_axes + spoiled,
+        fallback=dim - is_implied.sum(),
+        linearity=linearity.min(),
+    )
 
 
 def _rough_factor(data: Data, centre: Array, sd: Array) -> Float[Array, "dim dim"]:

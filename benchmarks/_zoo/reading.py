@@ -40,7 +40,7 @@ _VERDICTS = {
     "No moment is clearly wrong": "chains disagree",
     "Nothing wrong was found": "nothing wrong",
 }
-NOT_KNOWN = "but what it amounts to is not known"
+NOT_KNOWN = "what it amounts to is not known"
 NOTHING_STANDS_OUT = "in no mean, standard deviation or correlation by more than chance would"
 
 

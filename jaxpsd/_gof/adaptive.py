@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
-from jaxpsd._core.checks import check_choice, check_key, check_positive_integer, is_concrete
+from jaxpsd._core.checks import check_key, check_positive_integer, is_concrete
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.programs import Data, run
@@ -27,7 +27,7 @@ from jaxpsd._gof.aggregate import Contribution, aggregate, largest_dependence
 from jaxpsd._gof.dependence import Dependence
 from jaxpsd._gof.gof_test import score_in_advance
 from jaxpsd._gof.result import GofResult
-from jaxpsd._gof.settings import BOOTSTRAPS, Settings, check_several, check_weights_suit
+from jaxpsd._gof.settings import Settings, check_bootstrap, check_several
 from jaxpsd._stein.coordinates import Affine, Transform, resolve
 from jaxpsd._stein.fitting import score_linearity
 from jaxpsd._stein.polynomials import Interactions, num_monomials
@@ -104,10 +104,7 @@ def adaptive_test(
     True
     """
     check_key(rng_key)
-    check_choice(method, BOOTSTRAPS, "method")
-    settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
-    settings.check_attainable()
-    check_weights_suit(method, weights)
+    settings = check_bootstrap(method, num_replicates, alpha, flip_probability, block_length, weights)
     order = check_positive_integer(order, "order")
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)

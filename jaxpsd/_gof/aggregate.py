@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
-from jaxpsd._core.checks import check_choice, check_key
+from jaxpsd._core.checks import check_key
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import PyTree, Target
@@ -25,7 +25,7 @@ from jaxpsd._gof.bootstrap import Wanted
 from jaxpsd._gof.dependence import Dependence, measure_dependence
 from jaxpsd._gof.gof_test import resample, score_in_advance
 from jaxpsd._gof.result import GofResult, result_of
-from jaxpsd._gof.settings import BOOTSTRAPS, Settings, check_discrepancy, check_several, check_weights_suit
+from jaxpsd._gof.settings import Settings, check_bootstrap, check_discrepancy, check_several
 from jaxpsd._stein.coordinates import fit
 
 
@@ -92,10 +92,7 @@ def aggregate_test(
     """
     labelled = _check_discrepancies(discrepancies)
     check_key(rng_key)
-    check_choice(method, BOOTSTRAPS, "method")
-    settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
-    settings.check_attainable()
-    check_weights_suit(method, weights)
+    settings = check_bootstrap(method, num_replicates, alpha, flip_probability, block_length, weights)
     for _, discrepancy in labelled:
         if method == "multinomial":
             discrepancy._check_pairs("U-statistic, which this method tests,")

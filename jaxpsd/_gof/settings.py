@@ -93,6 +93,22 @@ def check_discrepancy(discrepancy: Discrepancy) -> None:
         raise TypeError(f"`discrepancy` must be a discrepancy, such as PSD(order=2); got {found}.")
 
 
+def check_bootstrap(
+    method: str,
+    num_replicates: int,
+    alpha: float,
+    flip_probability: float | None,
+    block_length: int | None,
+    weights: ArrayLike | None,
+) -> Settings:
+    """Settings of a test that goes by replicates alone: any bootstrap will do, but no limit."""
+    check_choice(method, BOOTSTRAPS, "method")
+    settings = Settings.checked(method, num_replicates, alpha, flip_probability, block_length)
+    settings.check_attainable()
+    check_weights_suit(method, weights)
+    return settings
+
+
 def check_belongs(option: str, owner: str, method: str) -> None:
     """An option of one method, given with another, would do nothing."""
     if method != owner:

@@ -83,10 +83,6 @@ def adaptive_test(
     effective draws and of coordinates and by how linear the scores are, before any of them is looked at; inside `jit`,
     where values are not known, scores are taken as linear.
 
-    Coordinates are fitted to the draws themselves. Where scores are far from linear and coordinates many for the number
-    of draws, that disturbs the test: right draws of a Boltzmann machine, 1000 of 50 coordinates, were rejected in most
-    cases. More draws, or `transform="standardize"`, help there.
-
     Examples
     --------
     Tails that are too light, means and variances right:
@@ -203,7 +199,7 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
     if together:
         found.insert(1, (_PRODUCTS, Part((2,))))
     kept = replace(psd, order=order, interactions=check_interactions(2, order) if together else False)
-    seen = effective / demand * dim
+    seen = effective * dim**2
     contributions = [_contribution(kept, found, seen)]
     if products and not together:
         if n**2 / 2 * num_replicates <= _MOST_WORK:
@@ -225,18 +221,19 @@ _PRODUCTS, _OVERALL = "scales and correlations", "overall scale"
 
 # How much of the level each part is given, chosen by simulation such that the power is near that of the best part
 # alone, whatever is wrong.
-_SHARES = {"means": 0.28, "scales": 0.24, "skewness": 0.04, "tails": 0.07, _PRODUCTS: 0.08, _OVERALL: 0.05}
-_SHARE_OF_LARGEST, _SHARE_OF_HIGHER = 0.24, 0.04
+_SHARES = {"means": 0.28, "scales": 0.14, "skewness": 0.05, "tails": 0.15, _PRODUCTS: 0.14, _OVERALL: 0.03}
+_SHARE_OF_LARGEST, _SHARE_OF_HIGHER = 0.21, 0.05
 
 
 # Even powers are skewed: of few draws, those have a small mean that happen to have a small variance, which is what
-# replicates go by. Replicates of their squares are enlarged by a share of one over the number of values seen, and at
-# most by a quarter; found by simulation of Gaussian targets.
+# replicates go by, which sums over coordinates even out. Replicates of their squares are enlarged by a share of one
+# over the number of draws and the square of that of coordinates, and at most by a quarter; found by simulation of
+# Gaussian targets.
 _SKEWED, _MOST_CAUTION = {2: 25, 4: 150}, 0.25
 
 
 def _contribution(psd: PSD, parts: list[tuple[str, Part]], seen: float) -> Contribution:
-    """Parts with their shares of the level, and as much caution as so many values of a coordinate ask for."""
+    """Parts with their shares of the level, and as much caution as what was seen asks for."""
     labels, wanted = zip(*parts, strict=True)
     caution = (1 + min(_MOST_CAUTION, _skewness(part) / seen) for part in wanted)
     return Contribution(psd, tuple(wanted), tuple(labels), tuple(map(share_of_level, labels)), tuple(caution))

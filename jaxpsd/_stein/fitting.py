@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_static
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxpsd._core.blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
 from jaxpsd._core.draws import ravel
@@ -63,8 +63,12 @@ def fit_to_draws(data: Data, rule: Rule) -> tuple[Array, Array]:
     return loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor
 
 
-# A direction's scale is implied by scores if it is so many standard errors above zero.
+# The scale of a direction is taken from the slope of the scores if that is so many standard errors above zero.
 _CLEARLY = 3
+
+# Scores that are not linear leave noise in a matrix that is fitted to them, which a test in its coordinates takes for
+# evidence: the unexplained share of their variance, times coordinates over draws, may be at most this.
+_MOST_NOISE = 0.02
 
 
 class TargetFit(NamedTuple):
@@ -130,32 +134,111 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
     # Variances are those that the ridge of the rough factor leaves: far below one, they are rounding.
     is_regular = (jnp.diag(factor) ** 2 > least_independent(dim, x.dtype) ** 0.5).all()
     factor = jnp.where(is_regular, factor, inverse)
-    slope = -jax.scipy.linalg.solve_triangular(factor, einsum("ij,jk->ik", cross, factor), lower=True)
-    precision, axes = jnp.linalg.eigh((slope + slope.T) / 2)
-    total = einsum("ji,jk,kl->il", factor, of_scores, factor)
-    along_axes = [
-        jnp.maximum(einsum("ji,jk,ki->i", axes, matrix, axes), 0)
-        for matrix in (total, total - einsum("ji,jk->ik", slope, slope))
-    ]
-    # What is left of a small score beside a large one may be rounding.
-    left = jnp.maximum(along_axes[1] - least_independent(dim, x.dtype) * along_axes[0].max(), 0)
-    linearity = 1 - left / jnp.where(along_axes[0] > 0, along_axes[0], 1)
-    variance = along_axes[1] * n / jnp.maximum(n - dim - 1, 1)
-    is_implied = is_regular & (precision > _CLEARLY * jnp.sqrt(variance / n))
-    inverse_precision = jnp.where(is_implied, 1 / jnp.where(is_implied, precision, 1), 0)
-    directions = einsum("ij,jk->ik", factor, axes)
-    loc = mean[:dim] + einsum("ij,j,kj,k->i", directions, inverse_precision, directions, mean[dim:])
-    root = jnp.sqrt(jnp.where(is_implied, inverse_precision, 1))
-    joint_axes = einsum("ij,jk,k->ik", rough, directions, root)
+    slope = -jax.scipy.linalg.solve_triangular(factor, einsum("ij,jk->ik", cross, factor), lower=True).T
+    scores = _Scores(slope, einsum("ji,jk,kl->il", factor, of_scores, factor), n, is_regular)
+    joint_root, linearity = _joint_root(scores)
+    joint_axes = einsum("ij,jk,kl->il", rough, factor, joint_root)
+    # Where a matrix would be too noisy for a test, each coordinate by itself.
+    apart = _Scores(
+        -jnp.diag(einsum("ij,jk,ki->i", rough, cross, inverse)),
+        jnp.diag(einsum("ji,jk,ki->i", inverse, of_scores, inverse)),
+        n,
+        is_regular,
+    )
+    is_quiet = scores.unexplained() * dim / n <= _MOST_NOISE
+    scores = jax.tree.map(lambda *either: jnp.where(is_quiet, *either), scores, apart)
+    white = jnp.where(is_quiet, einsum("ij,jk->ik", rough, factor), jnp.eye(dim, dtype=x.dtype))
+    of_white = jnp.where(is_quiet, factor, inverse)
+    step, root, fallback = _root_for_tests(scores)
+    moved = einsum("ij,j->i", rough, mean[:dim]) + einsum("ij,jk,lk,l->i", white, step, of_white, mean[dim:])
     # NaN if a score was.
     spoiled = 0 * covariance.sum()
     return TargetFit(
-        loc=centre + sd * einsum("ij,j->i", rough, loc),
-        scale=sd[:, None] * symmetric_root(joint_axes) + spoiled,
+        loc=centre + sd * moved,
+        scale=sd[:, None] * symmetric_root(einsum("ij,jk->ik", white, root)) + spoiled,
         joint_axes=sd[:, None] * joint_axes + spoiled,
-        fallback=dim - is_implied.sum(),
-        linearity=linearity.min(),
+        fallback=fallback,
+        linearity=linearity,
     )
+
+
+class _Scores(NamedTuple):
+    """How scores follow draws that are white: they are fitted by −Bz.
+
+    slope
+        B.
+    covariance
+        Of the scores, which is BBᵀ and what is left.
+    num_draws
+        Of how many draws, if all had the same weight.
+    is_regular
+        Whether draws could be made white.
+    """
+
+    slope: Float[Array, "dim dim"]
+    covariance: Float[Array, "dim dim"]
+    num_draws: Float[Array, ""]
+    is_regular: Bool[Array, ""]
+
+    def left(self) -> Float[Array, "dim dim"]:
+        """The covariance of what the slope does not explain."""
+        return self.covariance - einsum("ij,kj->ik", self.slope, self.slope)
+
+    def linearity(self, axes: Float[Array, "dim dim"]) -> Float[Array, " dim"]:
+        """The share of the scores' variance along each axis that is linear in the draws."""
+        total, left = (
+            jnp.maximum(einsum("ji,jk,ki->i", axes, matrix, axes), 0) for matrix in (self.covariance, self.left())
+        )
+        left = jnp.maximum(left - self.rounding(), 0)
+        return 1 - left / jnp.where(total > 0, total, 1)
+
+    def unexplained(self) -> Float[Array, ""]:
+        """The share of the scores' variance that is not linear in the draws, whatever their number."""
+        n, dim = self.num_draws, len(self.slope)
+        share = jnp.trace(self.left()) / jnp.trace(self.covariance)
+        return share * n / jnp.maximum(n - dim - 1, 1)
+
+    def rounding(self) -> Float[Array, ""]:
+        """What is left of a small score beside a large one may be rounding."""
+        return least_independent(len(self.slope), self.slope.dtype) * jnp.linalg.norm(self.covariance)
+
+
+def _root_for_tests(scores: _Scores) -> tuple[Array, Array, Int[Array, ""]]:
+    """How the mean score moves the location, a root of the covariance, and in how many directions it is the draws' own.
+
+    The precision |B| + R, of slope and rest, is that of a Gaussian target, whose rest is zero, whatever the draws are.
+    For draws of another target, whose slope is the identity, it is the covariance BBᵀ + R of the scores: noise of
+    scores that draws do not explain is then the same in all directions, where those between modes, say, would drown all
+    others. The location is the mean of the draws with scores as control variates.
+    """
+    slope, dim = scores.slope, len(scores.slope)
+    variances, vectors = jnp.linalg.eigh(scores.left())
+    variances = jnp.maximum(variances - scores.rounding(), 0)
+    rest = einsum("ij,j,kj->ik", vectors, variances, vectors)
+    axes, values, _ = jnp.linalg.svd(slope)
+    precision, axes = jnp.linalg.eigh(einsum("ij,j,kj->ik", axes, values, axes) + rest)
+    # Not where scores do not vary, or clearly point away from the mean of the draws.
+    error = jnp.sqrt(einsum("ji,jk,ki->i", axes, rest, axes) / jnp.maximum(scores.num_draws - dim - 1, 1))
+    is_implied = einsum("ji,jk,ki->i", axes, slope, axes) > -_CLEARLY * error
+    is_implied &= scores.is_regular & (precision > least_independent(dim, slope.dtype) * precision[-1])
+    root = axes / jnp.sqrt(jnp.where(is_implied, precision, 1))[None]
+    # By both factors of BBᵀ + R, in which what is small has lost fewer digits.
+    step = jnp.linalg.pinv(jnp.concatenate([slope, vectors * jnp.sqrt(variances)[None]], axis=1))[:dim]
+    inside = axes * is_implied[None]
+    return einsum("ij,kj,kl->il", inside, inside, step), root, dim - is_implied.sum()
+
+
+def _joint_root(scores: _Scores) -> tuple[Array, Float[Array, ""]]:
+    """A root of the covariance along whose axes draws are uncorrelated too, and how linear scores are at least.
+
+    By the symmetric part of B, or the draws' own where that is not clearly positive.
+    """
+    slope, n, dim = scores.slope, scores.num_draws, len(scores.slope)
+    precision, axes = jnp.linalg.eigh((slope + slope.T) / 2)
+    left = jnp.maximum(einsum("ji,jk,ki->i", axes, scores.left(), axes), 0) * n / jnp.maximum(n - dim - 1, 1)
+    is_implied = scores.is_regular & (precision > _CLEARLY * jnp.sqrt(left / n))
+    root = axes / jnp.sqrt(jnp.where(is_implied, precision, 1))[None]
+    return root, scores.linearity(axes).min()
 
 
 def _rough_factor(data: Data, centre: Array, sd: Array) -> Float[Array, "dim dim"]:

@@ -204,7 +204,9 @@ def of_target(name: str, dim: int, kind: str, length: int, repeats: int) -> dict
 # --- everything -------------------------------------------------------------------------------------------
 
 DIMENSIONS, COUNTS = (1, 2, 5, 10, 20, 50), (50, 100, 200, 300, 1000)
-KINDS = ("n = 100", "n = 300", "n = 1000", "ρ = 0.5", "ρ = 0.9", "MALA")
+INDEPENDENT, CHAINED = ("n = 50", "n = 100", "n = 300", "n = 1000"), ("ρ = 0.5", "ρ = 0.9", "MALA")
+# In many dimensions, the chains of a real sampler alone, or none.
+KINDS = {1: INDEPENDENT + CHAINED, 3: INDEPENDENT + CHAINED, 10: CHAINED[-1:], 20: INDEPENDENT, 50: INDEPENDENT}
 OTHERS = ("heavy tails", "skewed", "logistic", "bimodal", "banana", "funnel")
 REPEATS, FEWER, WRONG = 1000, 400, 200
 
@@ -237,10 +239,9 @@ def pieces(smoke: bool) -> Pieces:
         title = f"wrong chains: {chains} × {length}, ρ = {rho}"
         found[title] = partial(dependent, chains, length, rho, 0.5, 5, WRONG)
     for name in OTHERS:
-        for dim in (1, 3, 10):
+        for dim, kinds in KINDS.items():
             if dim >= targets()[name].fewest:
-                # In many dimensions, the chains of a real sampler alone.
-                for kind in KINDS if dim < 10 else KINDS[-1:]:
+                for kind in kinds:
                     found[f"target: {name}, d = {dim}, {kind}"] = partial(of_target, name, dim, kind, LENGTH, FEWER)
     return found
 

@@ -199,7 +199,7 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
     if together:
         found.insert(1, (_PRODUCTS, Part((2,))))
     kept = replace(psd, order=order, interactions=check_interactions(2, order) if together else False)
-    seen = effective * dim**2
+    seen = effective / demand * dim**2
     contributions = [_contribution(kept, found, seen)]
     if products and not together:
         if n**2 / 2 * num_replicates <= _MOST_WORK:

@@ -74,7 +74,9 @@ class PSD(QuadraticDiscrepancy):
     its square is ‖m‖² at order 1, and ‖m‖² + ½‖C + mmᵀ − I‖² at order 2; in general it is the χ² divergence of what the
     draws come from, as far as polynomials of these degrees see it. `by_degree` has its parts: degree 1 is
     about means, 2 about scales and correlations, 3 about skewness, 4 about tails. By chance alone n independent draws
-    have a square of about the number of features over n.
+    have a square of about the number of features over n. All this is exact for Gaussian targets, and the less so the
+    less scores are linear in the draws; if they are not, and draws are few for so many coordinates, each coordinate is
+    scaled by itself.
 
     Examples
     --------

@@ -133,7 +133,7 @@ def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, in
         count = num_monomials(draws.dim, order, interactions=products)
         is_light = count <= _MOST_FEATURES and draws.num_draws * count**2 <= _MOST_WORK
         # A Gaussian target leaves nothing unexplained, so that any draws will do that make the features differ.
-        carried = draws.num_draws // 2 if is_gaussian else effective / _DRAWS_A_FEATURE
+        carried = float(coordinates.num_moves) / 2 if is_gaussian else effective / _DRAWS_A_FEATURE
         if is_light and count <= carried and (interactions or not products):
             break
     else:
@@ -156,7 +156,7 @@ def implied_errors(
     interactions = psd.interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(standardized, psd.order, interactions)
-    worth = max(effective, given.draws.num_draws) if _is_gaussian(coordinates) else effective
+    worth = max(effective, float(coordinates.num_moves)) if _is_gaussian(coordinates) else effective
     regression = regress(moments, psd, given, worth)
     return errors_of(regression, given.draws.dim, interactions)
 

@@ -308,8 +308,8 @@ def find_fallback(transform: Affine | None, draws: Draws) -> tuple[Doubt, ...]:
         return ()
     message = (
         f"The scores imply no scale of the target in {int(count)} of {draws.dim} directions, because draws are few or "
-        "between modes, or scores have the wrong sign; the draws' own scale is used there, so that a scale that is wrong "
-        "may not show."
+        "between modes, or scores have the wrong sign; the draws' own scale is used there, so that a wrong one may not "
+        "show."
     )
     return (Doubt(CoordinatesWarning, message),)
 

@@ -14,8 +14,8 @@ deviations with 95% intervals, and whether all of them are within a tolerance of
 the truth is the published one; where it is the logarithm of one, or the like, it is that of a long NUTS run. Where such
 a run contradicts what is published, it alone is called true, in either space, and the table of models says so. A
 verdict is right if the errors of these draws are as it says, with four standard errors of the ground truth to either
-side, and too close to call between. Intervals are allowed two such standard errors; those of standard deviations, which are not
-published, are taken to be those of means.
+side, and too close to call between. Intervals are allowed two such standard errors; those of standard deviations,
+which are not published, are taken to be those of means.
 
 Rankings. The choice of `rank` among the sets of a model, against the set of least error: the root mean square of errors
 of means and of logarithms of standard deviations, in constrained space. A choice is wrong if its error is more than

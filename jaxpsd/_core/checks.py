@@ -269,7 +269,7 @@ def _first_that_is_not_finite(values: Float[Array, "draws dim"]) -> tuple[Array,
     return draw, coordinate, values[draw, coordinate]
 
 
-def check_underflow(values: Float[Array, "..."], largest: Callable[[], float], terms: str) -> None:
+def check_underflow(values: Float[Array | np.ndarray, "..."], largest: Callable[[], float], terms: str) -> None:
     """Zero shall mean that nothing is wrong, and not that all numbers were too small for their type.
 
     A value stands by itself, or before its replicates along the last axis; `largest` is that of the terms whose squares

@@ -143,7 +143,7 @@ class Discrepancy(ABC):
         if isinstance(locations := settings.get("locations"), list | tuple):
             object.__setattr__(self, "locations", np.asarray(locations))
 
-    def _check_value(self, values: Array, given: Given, what: str) -> None:
+    def _check_value(self, values: Array | np.ndarray, given: Given, what: str) -> None:
         """Refuse what is not finite, and say why it is not."""
         if is_concrete(values) and not np.isfinite(values).all():
             given.raise_for_value(what, self._remedy)

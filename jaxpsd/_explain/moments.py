@@ -317,7 +317,7 @@ def _label(exponents: Int[np.ndarray, " dim"], names: Sequence[str]) -> str:
 # --- evidence ---------------------------------------------------------------------------------------------
 
 
-def _evidence(columns: pvalues.Values) -> tuple[dict[str, Any], pvalues.Values]:
+def _evidence(columns: pvalues.AnyValues) -> tuple[dict[str, Any], pvalues.AnyValues]:
     """Fields of a table, from mean features and their replicates, a column each; and the squared norm of each."""
     error = (columns[:, 1:] ** 2).mean(axis=1) ** 0.5
     # A feature that is zero for every draw is no evidence.

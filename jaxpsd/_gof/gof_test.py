@@ -216,7 +216,7 @@ def doubts_of(seen: Symptoms, scheme: Scheme, given: Given, plan: Plan, settings
     return (*find_fallback(plan.transform, given.draws), *found, *too_few)
 
 
-def check_values(values: Float[Array, "..."], discrepancy: Discrepancy, given: Given, what: str) -> None:
+def check_values(values: Float[Array | np.ndarray, "..."], discrepancy: Discrepancy, given: Given, what: str) -> None:
     """Refuse to compare what is not finite, and zeros with each other, in any row."""
     discrepancy._check_value(values, given, what)
     check_underflow(values, lambda: largest_score(given), "The scores")

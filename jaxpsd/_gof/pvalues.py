@@ -16,40 +16,43 @@ from jaxtyping import Array, Bool, Float
 
 from jaxpsd._core.checks import is_concrete
 
-Values = Float[Array | np.ndarray, "statistics columns"]
+Values = Float[Array, "statistics columns"]
 """A row for each statistic: the observed value first, then its replicates."""
 
-# Values that differ by so many units of rounding are ties.
+AnyValues = Values | Float[np.ndarray, "statistics columns"]
+"""The same, on a device or on the host."""
+
+# AnyValues that differ by so many units of rounding are ties.
 _ROUNDING = 16
 
 
-def on_host(values: Values) -> Values:
+def on_host(values: AnyValues) -> AnyValues:
     """Where they are known: NumPy is done with some thousand numbers before a program for them is compiled."""
     return np.asarray(values) if is_concrete(values) else values
 
 
-def join(several: Iterable[Values]) -> Values:
+def join(several: Iterable[AnyValues]) -> AnyValues:
     """All statistics on common replicates."""
     rows = [on_host(values) for values in several]
     return _numpy_of(rows[0]).concatenate(rows)
 
 
-def _numpy_of(values: Values) -> ModuleType:
+def _numpy_of(values: AnyValues) -> ModuleType:
     return np if isinstance(values, np.ndarray) else jnp
 
 
-def least_tie(values: Values) -> Values:
+def least_tie(values: AnyValues) -> AnyValues:
     """What counts as equal: replicates whose signs all agree have the observed value, but for rounding."""
     return values - _ROUNDING * jnp.finfo(values.dtype).eps * abs(values)
 
 
-def with_ties(values: Values) -> Values:
+def with_ties(values: AnyValues) -> AnyValues:
     """The observed column no larger than what counts as equal to it."""
     xp = _numpy_of(values)
     return xp.concatenate([least_tie(values[:, :1]), values[:, 1:]], axis=1)
 
 
-def p_values(values: Values) -> Values:
+def p_values(values: AnyValues) -> AnyValues:
     """The p-value of every column among all columns; the first is the observed one."""
     columns, least, xp = values.shape[1], least_tie(values), _numpy_of(values)
     ascending = xp.sort(values, axis=1)
@@ -60,7 +63,7 @@ def p_values(values: Values) -> Values:
     return (columns - smaller).astype(values.dtype) / columns
 
 
-def step_down(p: Values) -> Float[Array | np.ndarray, " statistics"]:
+def step_down(p: AnyValues) -> Float[Array | np.ndarray, " statistics"]:
     """Adjust the observed p-values for their number, by the joint distribution of all (Westfall and Young, 1993).
 
     Any numbers will do that are comparable between statistics and small where the evidence is large.
@@ -80,7 +83,7 @@ def step_down(p: Values) -> Float[Array | np.ndarray, " statistics"]:
 _BODY, _TAIL = 0.8, 0.95
 
 
-def _log_p_values(values: Values) -> Values:
+def _log_p_values(values: AnyValues) -> AnyValues:
     """Logarithms of p-values that go on below the smallest rank.
 
     Ranks end at one over the number of columns, and columns beyond all others would be told apart by nothing. A norm of
@@ -93,7 +96,7 @@ def _log_p_values(values: Values) -> Values:
     return xp.where(values > tail, np.log1p(-_TAIL) - (values - tail) * rate, xp.log(p_values(values)))
 
 
-def combine(values: Values, shares: Float[np.ndarray, " statistics"]) -> Float[Array | np.ndarray, " columns"]:
+def combine(values: AnyValues, shares: Float[np.ndarray, " statistics"]) -> Float[Array | np.ndarray, " columns"]:
     """−log₁₀ of the weighted harmonic mean of each column's p-values, 1 / Σ_k w_k / p_k.
 
     One statistic that is large when any of them is, and larger when several are: the smallest p-value rules it (Wilson,
@@ -107,18 +110,18 @@ def combine(values: Values, shares: Float[np.ndarray, " statistics"]) -> Float[A
     return xp.where(is_defined(values).all(), logs / np.log(10.0), np.nan).astype(values.dtype)
 
 
-def with_larger_replicates(values: Values, factors: Float[np.ndarray, " statistics"]) -> Values:
+def with_larger_replicates(values: AnyValues, factors: Float[np.ndarray, " statistics"]) -> AnyValues:
     """All but the observed column times a factor for each statistic."""
     is_replicate = np.arange(values.shape[1]) > 0
     return values * np.where(is_replicate[None], factors[:, None], 1).astype(values.dtype)
 
 
-def threshold(values: Values, rejected: int) -> Float[Array | np.ndarray, " statistics"]:
+def threshold(values: AnyValues, rejected: int) -> Float[Array | np.ndarray, " statistics"]:
     """The value that must be exceeded to be among the `rejected` largest of all columns."""
     return -_numpy_of(values).sort(-values[:, 1:], axis=1)[:, rejected - 1]
 
 
-def is_defined(values: Values) -> Bool[Array | np.ndarray, " statistics"]:
+def is_defined(values: AnyValues) -> Bool[Array | np.ndarray, " statistics"]:
     """Whether there is a p-value: one that is not a number, compared with others, would seem significant."""
     return _numpy_of(values).isfinite(values).all(axis=1)
 

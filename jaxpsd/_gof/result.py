@@ -117,7 +117,7 @@ class GofResult:
         return f"GofResult({'; '.join(tests)}; {', '.join(how)})"
 
 
-def _verdict(values: pvalues.Values, num_rejected: int) -> dict[str, Any]:
+def _verdict(values: pvalues.AnyValues, num_rejected: int) -> dict[str, Any]:
     """The fields of a result that follow from the values alone, statistics along the last axis."""
     p, is_defined = pvalues.p_values(values), pvalues.is_defined(values)
     adjusted = pvalues.step_down(p)
@@ -133,7 +133,11 @@ def _verdict(values: pvalues.Values, num_rejected: int) -> dict[str, Any]:
 
 
 def result_of(
-    values: pvalues.Values, scheme: Scheme, settings: Settings, labels: tuple[str, ...], parts: GofResult | None = None
+    values: pvalues.AnyValues,
+    scheme: Scheme,
+    settings: Settings,
+    labels: tuple[str, ...],
+    parts: GofResult | None = None,
 ) -> GofResult:
     """From a statistic, or several, and their replicates to a result."""
     verdict = _verdict(pvalues.on_host(values), settings.num_rejected)

@@ -189,7 +189,7 @@ class _Scores(NamedTuple):
 
     slope: Float[Array, "dim dim"]
     covariance: Float[Array, "dim dim"]
-    num_draws: Float[Array, ""]
+    num_draws: int | Float[Array, ""]
     is_regular: Bool[Array, ""]
 
     def left(self) -> Float[Array, "dim dim"]:

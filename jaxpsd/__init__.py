@@ -29,6 +29,7 @@ from jaxpsd._core.doubts import (
 )
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.minibatch import minibatch_score
+from jaxpsd._core.origins import Origin
 from jaxpsd._core.scores import score
 from jaxpsd._core.sharding import spread
 from jaxpsd._discrepancies.base import Discrepancy
@@ -105,6 +106,7 @@ __all__ = [
     "MomentKernel",
     "MomentTable",
     "OptimizedFSSD",
+    "Origin",
     "PrecisionWarning",
     "Ranking",
     "Relaxation",

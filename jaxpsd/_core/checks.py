@@ -8,6 +8,7 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.doubts import Doubt, PrecisionWarning
 from jaxpsd._core.draws import Draws, positions_in
+from jaxpsd._core.origins import Origin
 from jaxpsd._core.sharding import as_local, put_together, shard_like
 from jaxpsd._core.types import PyTree, Weights
 
@@ -75,8 +77,10 @@ def _check_draws(draws: Draws, name: str) -> Draws:
         raise TypeError(f"`labels` must be strings, one for each coordinate, or None; got {labels!r}.")
     if draws.labels is not None and len(labels) != flat.dim:
         raise ValueError(f"`{name}` has {flat.dim} coordinates and {len(labels)} labels.")
+    if not isinstance(draws.origin, Origin):
+        raise TypeError(f"`origin` must be an `Origin`, such as jaxpsd.Origin('mcmc'); got {draws.origin!r}.")
     same = all(a is b for a, b in zip(*map(jax.tree.leaves, (flat.positions, draws.positions)), strict=True))
-    return draws if same else Draws(flat.positions, draws.num_chains, draws.labels)
+    return draws if same else replace(draws, positions=flat.positions)
 
 
 def _check_readable(value: object, name: str) -> None:

@@ -1,7 +1,7 @@
 """From what the user passes, a target and samples, to what is given: checked draws, and how to score them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, cast
 from weakref import WeakKeyDictionary
 
@@ -162,7 +162,7 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
     draws = check_samples(samples, chains=chains)
     given = Given(draws, Score.of(logdensity_fn, draws)).with_scores()
     given.check_finite()
-    return Draws(given.target, draws.num_chains, draws.labels).like(samples)
+    return replace(draws, positions=given.target).like(samples)
 
 
 def _scores(data: Data) -> PyTree:

@@ -13,13 +13,14 @@ from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.checks import check_key, check_positive_integer
 from jaxpsd._core.draws import Draws, join_draws, names_of
+from jaxpsd._core.origins import Kind, Origin
 from jaxpsd._core.types import LogDensityFn, PyTree
 
 try:
     from numpyro import handlers
     from numpyro.distributions import biject_to, transforms
     from numpyro.infer import MCMC, SVI, Predictive
-    from numpyro.infer.autoguide import AutoGuide
+    from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation
     from numpyro.infer.util import potential_energy, unconstrain_fn
 except ImportError as error:
     error.add_note("`from_numpyro` needs NumPyro: pip install 'jaxpsd[numpyro]'.")
@@ -39,7 +40,8 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
     Returns
     -------
     tuple
-        The log-density of a dictionary of unconstrained parameters, and the draws, with their chains and names.
+        The log-density of a dictionary of unconstrained parameters, and the draws, with their chains, names, and how
+        many transitions diverged.
 
     Examples
     --------
@@ -75,7 +77,9 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
         error.add_note("jaxpsd: `from_numpyro` takes an MCMC that has been run.")
         raise
     num_chains = next(iter(constrained.values())).shape[0]
-    return _unconstrain(model, args, kwargs, join_draws(constrained), num_chains)
+    diverging = mcmc.get_extra_fields().get("diverging")
+    origin = Origin(Kind.MCMC, "NumPyro", None if diverging is None else int(diverging.sum()))
+    return _unconstrain(model, args, kwargs, join_draws(constrained), num_chains, origin)
 
 
 def from_numpyro_svi(
@@ -130,7 +134,8 @@ def from_numpyro_svi(
         drawn = guide.sample_posterior(rng_key, params, *args, sample_shape=(count,), **kwargs)
     else:
         drawn = Predictive(guide, params=params, num_samples=count)(rng_key, *args, **kwargs)
-    return _unconstrain(model, args, kwargs, drawn, num_chains=1)
+    kind = Kind.LAPLACE if isinstance(guide, AutoLaplaceApproximation) else Kind.VARIATIONAL
+    return _unconstrain(model, args, kwargs, drawn, 1, Origin(kind, "NumPyro"))
 
 
 def _get_params(svi: SVI, given: Any) -> dict[str, Any]:
@@ -149,7 +154,12 @@ def _get_params(svi: SVI, given: Any) -> dict[str, Any]:
 
 
 def _unconstrain(
-    model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], drawn: Mapping[str, jax.Array], num_chains: int
+    model: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    drawn: Mapping[str, jax.Array],
+    num_chains: int,
+    origin: Origin,
 ) -> tuple[LogDensityFn, Draws]:
     """The log-density in unconstrained space, and the draws of the model's latent sites there."""
     supports = _find_supports(model, args, kwargs, {name: values[0] for name, values in drawn.items()})
@@ -165,7 +175,7 @@ def _unconstrain(
 
     labels = {name: _name_unconstrained(name, support) for name, support in supports.items()}
     # Jitted, as a promise that neither model nor data will change.
-    return jax.jit(logdensity), Draws(positions, num_chains, names_of(positions, labels))
+    return jax.jit(logdensity), Draws(positions, num_chains, names_of(positions, labels), origin)
 
 
 def _find_supports(

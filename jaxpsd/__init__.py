@@ -61,11 +61,20 @@ from jaxpsd._stein.operators import stein_operator
 if TYPE_CHECKING:
     from jaxpsd.adapters.arviz import from_arviz
     from jaxpsd.adapters.numpyro import from_numpyro, from_numpyro_svi
+    from jaxpsd.adapters.nutpie import from_nutpie
+    from jaxpsd.adapters.pymc import from_pymc, from_pymc_vi
 
 __version__ = "0.1.0"
 
 # Loaded when they are asked for, since they need what not everyone has.
-_ADAPTERS = {"from_arviz": "arviz", "from_numpyro": "numpyro", "from_numpyro_svi": "numpyro"}
+_ADAPTERS = {
+    "from_arviz": "arviz",
+    "from_numpyro": "numpyro",
+    "from_numpyro_svi": "numpyro",
+    "from_nutpie": "nutpie",
+    "from_pymc": "pymc",
+    "from_pymc_vi": "pymc",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -123,6 +132,9 @@ __all__ = [
     "from_arviz",
     "from_numpyro",
     "from_numpyro_svi",
+    "from_nutpie",
+    "from_pymc",
+    "from_pymc_vi",
     "gof_test",
     "gof_tests",
     "load_state",

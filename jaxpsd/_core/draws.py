@@ -19,7 +19,7 @@ from jaxpsd._core.types import PyTree, static
 
 @register_dataclass
 @dataclass(frozen=True)
-class Draws(Mapping[str, Array]):
+class Draws(Mapping[str, Array | np.ndarray]):
     """Draws that know their chains and the names of their coordinates; they may be passed wherever samples may.
 
     It is a mapping from the names of variables to their draws, with an axis of chains: `draws["beta"]` is (chains,
@@ -53,7 +53,7 @@ class Draws(Mapping[str, Array]):
     origin: Origin = static(default=UNKNOWN)
     dimensions: Dimensions = static(default=NO_DIMENSIONS)
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Array | np.ndarray:
         for path, leaf in jax.tree.leaves_with_path(self.positions):
             if _leaf_name(path) == name:
                 return split_draws(leaf, self.num_chains)

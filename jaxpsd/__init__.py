@@ -20,6 +20,7 @@ from jaxpsd._choose.grid import sample_grid
 from jaxpsd._choose.rank import rank
 from jaxpsd._choose.ranking import Comparison, Ranking
 from jaxpsd._core.doubts import (
+    ChainsWarning,
     CoordinatesWarning,
     CorrectionWarning,
     DependentDrawsWarning,
@@ -60,6 +61,7 @@ from jaxpsd._stein.operators import stein_operator
 
 if TYPE_CHECKING:
     from jaxpsd.adapters.arviz import from_arviz
+    from jaxpsd.adapters.blackjax import from_blackjax
     from jaxpsd.adapters.numpyro import from_numpyro, from_numpyro_svi
     from jaxpsd.adapters.nutpie import from_nutpie
     from jaxpsd.adapters.pymc import from_pymc, from_pymc_vi
@@ -69,6 +71,7 @@ __version__ = "0.1.0"
 # Loaded when they are asked for, since they need what not everyone has.
 _ADAPTERS = {
     "from_arviz": "arviz",
+    "from_blackjax": "blackjax",
     "from_numpyro": "numpyro",
     "from_numpyro_svi": "numpyro",
     "from_nutpie": "nutpie",
@@ -95,6 +98,7 @@ __all__ = [
     "RFSD",
     "Affine",
     "CannotTell",
+    "ChainsWarning",
     "Comparison",
     "CoordinatesWarning",
     "CorrectedExpectation",
@@ -130,6 +134,7 @@ __all__ = [
     "diagnose",
     "discrepancies",
     "from_arviz",
+    "from_blackjax",
     "from_numpyro",
     "from_numpyro_svi",
     "from_nutpie",

@@ -19,9 +19,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._core.doubts import Doubt, PrecisionWarning
-from jaxpsd._core.draws import Draws, positions_in
+from jaxpsd._core.draws import Draws
 from jaxpsd._core.origins import Origin
 from jaxpsd._core.sharding import as_local, put_together, shard_like
+from jaxpsd._core.states import positions_in
 from jaxpsd._core.types import PyTree, Weights
 
 
@@ -34,7 +35,7 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     """Turn what the user calls samples into draws with one leading axis."""
     if isinstance(samples, Draws):
         return _check_draws(samples, name)
-    samples = positions_in(samples)
+    samples = positions_in(samples, name)
     try:
         paths, treedef = jax.tree.flatten_with_path(samples)
     except ValueError as error:

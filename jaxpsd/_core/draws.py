@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.dimensions import NO_DIMENSIONS, Dimensions
 from jaxpsd._core.origins import UNKNOWN, Origin
+from jaxpsd._core.states import positions_in
 from jaxpsd._core.types import PyTree, static
 
 
@@ -130,14 +131,6 @@ class Draws(Mapping[str, Array | np.ndarray]):
             return f"draw {index}"
         chain, within = divmod(index, self.num_draws // self.num_chains)
         return f"draw {within} of chain {chain}"
-
-
-def positions_in(samples: PyTree) -> PyTree:
-    """The positions in the state of a sampler, such as those of BlackJAX; anything else as it is."""
-    for field in ("position", "particles"):
-        if isinstance(samples, tuple) and field in getattr(samples, "_fields", ()):
-            return getattr(samples, field)
-    return samples
 
 
 def names_of(

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from jaxpsd.adapters.numpyro import from_numpyro, from_numpyro_svi
     from jaxpsd.adapters.nutpie import from_nutpie
     from jaxpsd.adapters.pymc import from_pymc, from_pymc_vi
+    from jaxpsd.adapters.stan import from_stan
 
 __version__ = "0.1.0"
 
@@ -77,6 +78,7 @@ _ADAPTERS = {
     "from_nutpie": "nutpie",
     "from_pymc": "pymc",
     "from_pymc_vi": "pymc",
+    "from_stan": "stan",
 }
 
 
@@ -140,6 +142,7 @@ __all__ = [
     "from_nutpie",
     "from_pymc",
     "from_pymc_vi",
+    "from_stan",
     "gof_test",
     "gof_tests",
     "load_state",

@@ -129,14 +129,19 @@ class Report:
             "origin": asdict(self.origin),
         }
 
-    def to_arviz(self) -> Any:
-        """An xarray `Dataset` like that of `arviz.summary(…, fmt="xarray")`: variables with a dimension `metric`.
+    def to_arviz(self, dim: str = "metric") -> Any:
+        """An xarray `Dataset` like that of `arviz.summary(…, fmt="xarray")`, with the dimensions of the draws.
 
         The metrics are the error of the mean in standard deviations, the ratio of the standard deviation to the right
         one, both with standard errors and with how far off they may be for what features do not see, how linear the
-        score is, and rank-normalised split R-hat. Variables have the dimensions and coordinates of the draws, so that
-        `xarray.concat([summary, report.to_arviz()], "metric")` puts both side by side. One that was mapped to the real
-        line is told by its attribute `names`.
+        score is, and rank-normalised split R-hat. The attribute `names` of a variable has the names of its coordinates,
+        such as log tau of tau.
+
+        Parameters
+        ----------
+        dim
+            What to call the dimension of metrics: "summary" for ArviZ 1.x. `xarray.concat([summary, this], dim)` has
+            both side by side.
         """
         errors = self.moments.errors
         unknown = np.full(len(self.r_hat), np.nan)
@@ -155,7 +160,7 @@ class Report:
         variables = {
             name: part.reshape(-1, *shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
         }
-        dataset = self.dimensions.to_dataset(variables, {"metric": list(metrics)})
+        dataset = self.dimensions.to_dataset(variables, {dim: list(metrics)})
         ends = np.cumsum([0, *(prod(shape) for shape in self.shapes.values())])
         for name, start, stop in zip(self.shapes, ends[:-1], ends[1:], strict=True):
             dataset[name].attrs["names"] = list(self.moments.names[start:stop])

@@ -89,6 +89,11 @@ def from_nutpie(trace: Any) -> tuple[Draws, Draws]:
     )
 
 
+def has_gradients(stats: Any) -> bool:
+    """Whether nutpie has stored what it takes."""
+    return all(name in stats.data_vars for name in (_DRAWS, _GRADIENT))
+
+
 class _Variable(NamedTuple):
     """A variable among the unconstrained parameters: which they are, and what it is called here, there and in words."""
 

@@ -15,7 +15,8 @@ import numpy as np
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.origins import Kind, Origin
 from jaxpsd.adapters.arviz import chains_first, get_group, origin_of
-from jaxpsd.adapters.stan_files import name_parameters, read_diagnostics
+from jaxpsd.adapters.columns import draws_of_columns
+from jaxpsd.adapters.stan_files import read_diagnostics
 
 _TAKES = "`from_stan` takes CmdStan's diagnostic files, a BridgeStan model with draws, or a PyStan model with its fit"
 
@@ -126,7 +127,7 @@ def _from_bridgestan(model: Any, draws: Any, *, unconstrained: bool, progress: b
     if _has(model, "param_unc_names"):
         names = [str(name) for name in model.param_unc_names()]
     prefixes = {} if unconstrained or known is None else _prefixes(names, x, dict(zip(known, values.T, strict=True)))
-    return tuple(name_parameters(rows, names, num_chains, origin, prefixes) for rows in (scores, x))  # pyright: ignore
+    return tuple(draws_of_columns(rows, names, num_chains, origin, prefixes) for rows in (scores, x))  # pyright: ignore
 
 
 def _read_draws(model: Any, draws: Any) -> tuple[np.ndarray, int, Origin]:
@@ -186,7 +187,7 @@ def _from_pystan(model: Any, fit: Any, *, progress: bool) -> tuple[Draws, Draws]
     else:
         names, prefixes = [f"x.{k + 1}" for k in range(x.shape[1])], {}
     origin = Origin(Kind.MCMC, "Stan", int(by_chain("divergent__").sum()), float(by_chain("accept_stat__").mean()))
-    return tuple(name_parameters(rows, names, fit.num_chains, origin, prefixes) for rows in (scores, x))  # pyright: ignore
+    return tuple(draws_of_columns(rows, names, fit.num_chains, origin, prefixes) for rows in (scores, x))  # pyright: ignore
 
 
 def _stan_order(shape: Sequence[int]) -> Iterable[tuple[int, ...]]:

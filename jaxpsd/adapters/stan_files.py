@@ -4,7 +4,6 @@ Columns are those of the sampler, which end in two underscores, the unconstraine
 the gradients `g_…` of the potential −log p. Lines that begin with # are comments, in the middle of a file too.
 """
 
-import re
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpsd._core.dimensions import Dimensions
-from jaxpsd._core.draws import Draws, names_of
+from jaxpsd._core.draws import Draws
 from jaxpsd._core.origins import Kind, Origin
+from jaxpsd.adapters.columns import draws_of_columns
 
 _HOW_TO = (
     "Run CmdStan again with `output diagnostic_file=FILE` (CmdStanPy: `save_latent_dynamics=True`), and pass those "
@@ -23,9 +22,6 @@ _HOW_TO = (
 
 # E[(x − E x)·s] = −1 in each coordinate, by parts. Draws that are biased, or few, change that by less than this.
 _LOWEST, _HIGHEST, _ENOUGH = -10.0, -0.1, 20
-
-# An entry of an array, from one on: beta.3, or beta.3.1 with two axes.
-_ENTRY = re.compile(r"(?P<variable>[^.]+)\.(?P<place>\d+(\.\d+)*)")
 
 
 class _Chain(NamedTuple):
@@ -78,7 +74,7 @@ def read_diagnostics(paths: Sequence[Path], *, warmup: bool = False) -> tuple[Dr
         None if diverged is None else int(diverged.sum()),
         None if accepted is None else float(accepted.mean()),
     )
-    return name_parameters(scores, names, len(chains), origin), name_parameters(x, names, len(chains), origin)
+    return tuple(draws_of_columns(values, names, len(chains), origin) for values in (scores, x))  # pyright: ignore
 
 
 def _read_chain(path: Path, *, warmup: bool) -> _Chain:
@@ -135,33 +131,3 @@ def _check_sign(x: np.ndarray, scores: np.ndarray, names: Sequence[str], path: P
             f"be about −1 in every coordinate; its median over them is {middle:.2g}, and {worst} is farthest off. "
             "Are signs reversed, columns mixed up, or draws of warm-up among them?"
         )
-
-
-def name_parameters(
-    rows: np.ndarray,
-    names: Sequence[str],
-    num_chains: int,
-    origin: Origin,
-    prefixes: dict[str, str] | None = None,
-) -> Draws:
-    """Columns by name as draws of variables: beta.1, beta.2, … are entries of beta, counted from one as Stan does."""
-    places: dict[str, dict[tuple[int, ...], int]] = {}
-    for column, name in enumerate(names):
-        found = _ENTRY.fullmatch(name)
-        place = tuple(int(k) for k in found["place"].split(".")) if found else ()
-        places.setdefault(found["variable"] if found else name, {})[place] = column
-    positions, dims, coords = {}, {}, {}
-    for variable, columns in places.items():
-        # Names of one axis, and of two, may not be mixed; then each column is a variable.
-        lengths = {len(place) for place in columns}
-        shape = tuple(np.max(list(columns), axis=0)) if len(lengths) == 1 and lengths != {0} else ()
-        if set(columns) == {tuple(k + 1 for k in place) for place in np.ndindex(*shape)} and shape:
-            order = [columns[tuple(k + 1 for k in place)] for place in np.ndindex(*shape)]
-            positions[variable] = rows[:, order].reshape(-1, *shape)
-            dims[variable] = [f"{variable}_dim_{k}" for k in range(len(shape))]
-            coords |= {dim: range(1, size + 1) for dim, size in zip(dims[variable], shape, strict=True)}
-        else:
-            positions |= {names[column]: rows[:, column] for column in columns.values()}
-    dimensions = Dimensions.of(dims, coords)
-    labels = {name: (prefixes or {}).get(name, "") + name for name in positions}
-    return Draws(positions, num_chains, names_of(positions, labels, dimensions), origin, dimensions)

@@ -16,6 +16,7 @@ plots, demo, cli
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from jaxpsd._choose.approximations import compare_approximations
 from jaxpsd._choose.grid import sample_grid
 from jaxpsd._choose.rank import rank
 from jaxpsd._choose.ranking import Comparison, Ranking
@@ -132,6 +133,7 @@ __all__ = [
     "adaptive_test",
     "aggregate_test",
     "check",
+    "compare_approximations",
     "corrected_expectation",
     "diagnose",
     "discrepancies",

@@ -198,7 +198,7 @@ def _stan_order(shape: Sequence[int]) -> Iterable[tuple[int, ...]]:
 def _ask_all(ask: Callable[..., Any], rows: np.ndarray, *, progress: bool) -> tuple[np.ndarray, np.ndarray]:
     """What the model says of each draw, one after the other."""
     # Here, because `import jaxpsd` needs no progress bars.
-    from tqdm.auto import tqdm
+    from tqdm import tqdm
 
     said = [ask(row) for row in tqdm(rows, desc="scores", disable=not progress, leave=False)]
     x, scores = (np.stack(each) for each in zip(*said, strict=True))

@@ -16,10 +16,12 @@ plots, demo, cli
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from jaxpsd._choose.approximations import compare_approximations
 from jaxpsd._choose.grid import sample_grid
 from jaxpsd._choose.rank import rank
 from jaxpsd._choose.ranking import Comparison, Ranking
 from jaxpsd._core.doubts import (
+    ChainsWarning,
     CoordinatesWarning,
     CorrectionWarning,
     DependentDrawsWarning,
@@ -29,6 +31,7 @@ from jaxpsd._core.doubts import (
 )
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.minibatch import minibatch_score
+from jaxpsd._core.origins import Origin
 from jaxpsd._core.scores import score
 from jaxpsd._core.sharding import spread
 from jaxpsd._discrepancies.base import Discrepancy
@@ -59,12 +62,25 @@ from jaxpsd._stein.operators import stein_operator
 
 if TYPE_CHECKING:
     from jaxpsd.adapters.arviz import from_arviz
+    from jaxpsd.adapters.blackjax import from_blackjax
     from jaxpsd.adapters.numpyro import from_numpyro, from_numpyro_svi
+    from jaxpsd.adapters.nutpie import from_nutpie
+    from jaxpsd.adapters.pymc import from_pymc, from_pymc_vi
+    from jaxpsd.adapters.stan import from_stan
 
 __version__ = "0.1.0"
 
 # Loaded when they are asked for, since they need what not everyone has.
-_ADAPTERS = {"from_arviz": "arviz", "from_numpyro": "numpyro", "from_numpyro_svi": "numpyro"}
+_ADAPTERS = {
+    "from_arviz": "arviz",
+    "from_blackjax": "blackjax",
+    "from_numpyro": "numpyro",
+    "from_numpyro_svi": "numpyro",
+    "from_nutpie": "nutpie",
+    "from_pymc": "pymc",
+    "from_pymc_vi": "pymc",
+    "from_stan": "stan",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -85,6 +101,7 @@ __all__ = [
     "RFSD",
     "Affine",
     "CannotTell",
+    "ChainsWarning",
     "Comparison",
     "CoordinatesWarning",
     "CorrectedExpectation",
@@ -105,6 +122,7 @@ __all__ = [
     "MomentKernel",
     "MomentTable",
     "OptimizedFSSD",
+    "Origin",
     "PrecisionWarning",
     "Ranking",
     "Relaxation",
@@ -115,12 +133,18 @@ __all__ = [
     "adaptive_test",
     "aggregate_test",
     "check",
+    "compare_approximations",
     "corrected_expectation",
     "diagnose",
     "discrepancies",
     "from_arviz",
+    "from_blackjax",
     "from_numpyro",
     "from_numpyro_svi",
+    "from_nutpie",
+    "from_pymc",
+    "from_pymc_vi",
+    "from_stan",
     "gof_test",
     "gof_tests",
     "load_state",

@@ -15,7 +15,8 @@ import jaxpsd
 from jaxpsd._core.checks import shapes_of
 from jaxpsd._core.types import PyTree
 from jaxpsd._gof.settings import SIGNS
-from jaxpsd.adapters.files import Sampled, load_function, read
+from jaxpsd.adapters.files import Sampled, read, read_all
+from jaxpsd.adapters.user_code import fit_target, is_pymc_model, load_target
 
 # For scripts: nothing was found, something was, it could not be done, or not be told. A user or a reader that has had
 # enough is none of these.
@@ -31,8 +32,10 @@ Files of draws
   .npz   arrays `samples` and, where known, `scores`, `weights`, `names`; or an array for each parameter, with its score
          in `score.` + its name
   .csv   a column for each parameter, named in the first line; scores in columns `score.` + name, the number of the
-         chain in a column `chain`
-  .nc    an ArviZ file: the group `posterior`, with scores in a group `scores`
+         chain in a column `chain`. A log-density gets a dictionary by name, with beta[0], beta[1], … as one array beta.
+         Or CmdStan's diagnostic files, one for each chain: jaxpsd diagnose *diagnostic*.csv
+  .nc    an ArviZ file: the group `posterior`, with scores in a group `scores`; or as nutpie writes it, with
+         store_unconstrained=True, store_gradient=True; or as PyMC does, with the model: --logdensity model.py:model
 Without scores in the file, name the log-density: --logdensity model.py:logdensity, a JAX function of one draw.
 
 Exit codes
@@ -128,7 +131,10 @@ def _rank(options: argparse.Namespace) -> int:
     if options.logdensity is None:
         target = {label: _get_scores(sampled, label) for label, sampled in files.items()}
     else:
-        target = _load_logdensity(options.logdensity)
+        logdensity = _load_logdensity(options.logdensity)
+        fitted = {label: fit_target(logdensity, sampled) for label, sampled in files.items()}
+        target = next(iter(fitted.values())).target
+        files = {label: each.sampled for label, each in fitted.items()}
     ranking = jaxpsd.rank(
         jax.random.key(options.seed),
         _psd(options, options.order or 2),
@@ -138,7 +144,6 @@ def _rank(options: argparse.Namespace) -> int:
         num_replicates=options.replicates,
         alpha=options.alpha,
         per_chain=options.per_chain,
-        chains=next(iter(files.values())).chains,
     )
     return _show(options, ranking)
 
@@ -183,20 +188,25 @@ def _show(options: argparse.Namespace, result: Any, text: str | None = None) -> 
 
 def _read_input(options: argparse.Namespace) -> tuple[jax.Array, Any, Sampled, dict[str, Any]]:
     """The key, the target, the draws, and the options that all commands on one file share."""
-    sampled = read(options.file)
+    sampled = read_all(options.file)
+    name = " ".join(map(str, options.file))
     if options.scores is not None and options.logdensity is not None:
         raise ValueError("Give --scores or --logdensity, not both.")
     if options.scores is not None:
-        target = _read_scores(options.scores, sampled, options.file)
+        target = _read_scores(options.scores, sampled, name)
     elif options.logdensity is not None:
-        target = _load_logdensity(options.logdensity)
+        target, sampled, left_out = fit_target(_load_logdensity(options.logdensity), sampled)
+        if left_out:
+            print(
+                f"jaxpsd: left out, since the log-density does not look at it: {', '.join(left_out)}", file=sys.stderr
+            )
     else:
-        target = _get_scores(sampled, options.file)
-    common = {"num_replicates": options.replicates, "weights": sampled.weights, "chains": sampled.chains}
+        target = _get_scores(sampled, name)
+    common = {"num_replicates": options.replicates, "weights": sampled.weights}
     return jax.random.key(options.seed), target, sampled, common
 
 
-def _read_scores(path: Path, sampled: Sampled, file: Path) -> PyTree:
+def _read_scores(path: Path, sampled: Sampled, file: str) -> PyTree:
     """The scores in a file of their own: what it calls so, or else all that it holds."""
     given = read(path)
     scores = given.samples if given.scores is None else given.scores
@@ -216,8 +226,10 @@ def _read_scores(path: Path, sampled: Sampled, file: Path) -> PyTree:
     return scores
 
 
-def _load_logdensity(where: str) -> Callable[..., Any]:
-    function = load_function(where)
+def _load_logdensity(where: str) -> Any:
+    function = load_target(where)
+    if is_pymc_model(function):
+        return function
 
     def logdensity(position: PyTree) -> Any:
         try:
@@ -271,7 +283,7 @@ def _build_parser() -> argparse.ArgumentParser:
     moments = command("moments", _moments, "say which moments of the draws in a file are wrong, and by how much")
     ranked = command("rank", _rank, "rank files of draws by their discrepancy")
     for added in (diagnose, test, moments):
-        added.add_argument("file", type=Path, help="the draws")
+        added.add_argument("file", type=Path, nargs="+", help="the draws; of CmdStan, one file for each chain")
         added.add_argument("--scores", type=Path, help="a file with the scores at the draws")
     good = "what is good enough: standard deviations for means, a share for standard deviations; sets the exit code"
     diagnose.add_argument("--tolerance", type=float, help=good)

@@ -42,7 +42,12 @@ def _not_too_many_programs():
 @pytest.fixture(autouse=True)
 def _no_broadcasting_by_accident(request):
     """Broadcasting is an error, but where other libraries take part."""
-    others = request.module.__name__.removeprefix("tests.") in ("test_numpyro", "test_blackjax")
+    others = request.module.__name__.removeprefix("tests.") in (
+        "test_numpyro",
+        "test_blackjax",
+        "test_pymc",
+        "test_doors",
+    )
     with jax.numpy_rank_promotion("allow" if others else "raise"):
         yield
 

@@ -98,6 +98,7 @@ def test_what_the_walk_names_is_there(name, place):
 
 def test_importing_pulls_in_no_optional_dependency():
     optional = ["numpyro", "arviz", "matplotlib", "blackjax", "optax", "chex", "pandas", "xarray", "beartype", "tqdm"]
+    optional += ["pymc", "pytensor", "nutpie", "stan", "bridgestan"]
     code = f"import sys, jaxpsd; print([name for name in {optional} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
@@ -116,6 +117,7 @@ def test_the_package_is_typed():
     ("missing", "code", "extra"),
     [
         ("numpyro", "jaxpsd.from_numpyro", "numpyro"),
+        ("pymc", "jaxpsd.from_pymc(None)", "pymc"),
         ("matplotlib", "import jaxpsd.plots", "plots"),
     ],
 )

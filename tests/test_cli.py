@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -138,6 +139,92 @@ def test_help_lists_exit_codes(capsys):
     with pytest.raises(SystemExit):
         main(["diagnose", "--help"])
     assert "3  `diagnose --tolerance`: it cannot be told" in capsys.readouterr().out
+
+
+# --- files of other libraries -----------------------------------------------------------------------------
+
+DATA = Path(__file__).parent / "data"
+EIGHT_SCHOOLS = """
+import jax.numpy as jnp
+y = jnp.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+sigma = jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+def logdensity(p):
+    log_tau = p[NAME]
+    tau = jnp.exp(log_tau)
+    prior = -0.5 * ((p["mu"] / 5) ** 2 + (tau / 5) ** 2 + jnp.sum(p["z"] ** 2)) + log_tau
+    return prior - 0.5 * jnp.sum(((y - p["mu"] - tau * p["z"]) / sigma) ** 2)
+"""
+
+
+def test_files_of_nutpie_and_stan_have_their_scores(asked):
+    main(["test", str(DATA / "nutpie.nc")])
+    main(["test", *map(str, sorted(DATA.glob("stan_diagnostic_*.csv")))])
+    for ((_, scores, samples), _), library in zip(asked, ("nutpie", "Stan"), strict=True):
+        assert (samples.num_chains, samples.num_draws, samples.origin.library) == (2, 200, library)
+        assert set(scores) == set(samples) == {"mu", "tau", "z"}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_of_pymc_is_left_what_the_log_density_looks_at(tmp_path, asked, capsys, named):
+    name = '"tau_log__"' if named else '"absent"'
+    (tmp_path / "eight.py").write_text(EIGHT_SCHOOLS.replace("NAME", name))
+    main(["test", str(DATA / "pymc.nc"), "--logdensity", f"{tmp_path / 'eight.py'}:logdensity"])
+    ((_, _, samples), _) = asked[0]
+    left_out = {"tau", "theta"} if named else set()
+    assert set(samples) == {"mu", "tau", "tau_log__", "theta", "z"} - left_out
+    assert "z[Choate]" in samples.names
+    assert ("does not look at it: tau, theta" in capsys.readouterr().err) == named
+    sys.modules.pop("eight", None)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_file_of_pymc_goes_with_its_model(tmp_path, capsys):
+    pytest.importorskip("pymc")
+    folder = Path(__file__).parent / "adapters"
+    text = (
+        f"import sys; sys.path.insert(0, {str(folder)!r})\nfrom eight_schools import pymc_model\nmodel = pymc_model()\n"
+    )
+    (tmp_path / "with_model.py").write_text(text)
+    model = f"{tmp_path / 'with_model.py'}:model"
+    assert main(["test", str(DATA / "pymc.nc"), "--logdensity", model]) == 0
+    np.savez(tmp_path / "x.npz", mu=X[:, 0])
+    assert main(["test", str(tmp_path / "x.npz"), "--logdensity", model]) == 2
+    assert "takes an ArviZ file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("-0.5 * (p['mu'] ** 2 + (p['beta'] ** 2).sum())", {"mu": (), "beta": (2,)}),
+        ("-0.5 * (p**2).sum()", None),
+    ],
+)
+def test_named_columns_are_a_dictionary_for_functions_that_take_one(tmp_path, asked, body, expected):
+    rows = np.column_stack([X, X[:, 0], np.repeat([0, 1], 200)])
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header="mu,beta[0],beta[1],chain", comments="")
+    (tmp_path / "by_name.py").write_text(f"def logdensity(p):\n    return {body}\n")
+    main(["test", str(tmp_path / "x.csv"), "--logdensity", f"{tmp_path / 'by_name.py'}:logdensity"])
+    ((_, _, samples), _) = asked[0]
+    if expected is None:
+        assert samples.shape == (2, 200, 3)
+    else:
+        assert samples.shapes == expected
+        assert samples.num_chains == 2
+        assert samples.names == ("beta[0]", "beta[1]", "mu")
+    sys.modules.pop("by_name", None)
+
+
+def test_a_plain_file_of_stan_says_what_is_missing(tmp_path, capsys):
+    path = tmp_path / "output.csv"
+    path.write_text("# stan_version_major = 2\nlp__,accept_stat__,mu,tau\n-1,0.9,0.1,2\n# Elapsed Time\n")
+    assert main(["diagnose", str(path)]) == 2
+    assert "no gradients. Run CmdStan again with `output diagnostic_file=FILE`" in capsys.readouterr().err
+    np.save(tmp_path / "x.npy", X)
+    assert main(["diagnose", str(path), str(tmp_path / "x.npy")]) == 2
+    assert "Several files must be CmdStan's diagnostic files" in capsys.readouterr().err
+    assert main(["diagnose", str(path), str(tmp_path / "absent.csv")]) == 2
+    assert "There is no file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def check_candidates(
     target: Target | Mapping[Any, PyTree], samples: Samples, chains: bool | None, *, paired: bool
 ) -> list[Candidate]:
     """Every set, checked and scored; all of one structure."""
-    if not isinstance(samples, Mapping) or not samples:
+    if not isinstance(samples, Mapping) or isinstance(samples, Draws) or not samples:
         raise TypeError(f"`samples` must be a mapping from labels to draws, at least one; got {samples!r:.100}.")
     if not callable(target) and (not isinstance(target, Mapping) or set(target) != set(samples)):
         raise TypeError(

@@ -66,6 +66,9 @@ class Ranking:
     tolerance
         Standard deviations by which means, and shares by which standard deviations, may be off; None where none was
         given.
+    pareto_k
+        The shape of the tail of importance weights, NaN where the density of an approximation is not known; None where
+        none was asked for. See `compare_approximations`.
     """
 
     labels: tuple[Any, ...]
@@ -82,6 +85,7 @@ class Ranking:
     alpha: float
     good_enough: tuple[bool | None, ...] | None = None
     tolerance: float | None = None
+    pareto_k: np.ndarray | None = None
 
     @property
     def best(self) -> Any:
@@ -147,6 +151,7 @@ class Ranking:
                 "parts": None if self.parts is None else plain(self.parts[k]),
                 "as_good_as_best": verdict,
                 **({} if self.good_enough is None else {"good_enough": self.good_enough[k]}),
+                **({} if self.pareto_k is None else {"pareto_k": plain(self.pareto_k[k])}),
                 "adjusted_p_values": plain(self.adjusted_p_value[k]),
                 "remarks": list(self.remarks[k]),
             }
@@ -170,6 +175,7 @@ class Ranking:
             return [{True: "yes", False: "no", None: "unknown"}[each] for each in verdicts]
 
         judged = {} if self.good_enough is None else {"good enough": say(self.good_enough)}
+        tails = {} if self.pareto_k is None else {"Pareto k̂": show(self.pareto_k)}
         by_degree = {} if self.parts is None else {"by degree": [_say_parts(parts) for parts in self.parts]}
         return {
             "label": [str(label) for label in self.labels],
@@ -178,6 +184,7 @@ class Ranking:
             f"{1 - self.alpha:.0%} interval": show(*self.interval.T),
             "as good as best": say(self._verdicts()),
             **judged,
+            **tails,
             "p": show(self.p_value),
             "autocorrelation time": show(self.autocorrelation_time),
             "draws": [f"{count:,}" for count in self.num_draws],

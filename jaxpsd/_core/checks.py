@@ -8,6 +8,7 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +19,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._core.doubts import Doubt, PrecisionWarning
-from jaxpsd._core.draws import Draws, positions_in
+from jaxpsd._core.draws import Draws
+from jaxpsd._core.origins import Origin
 from jaxpsd._core.sharding import as_local, put_together, shard_like
+from jaxpsd._core.states import positions_in
 from jaxpsd._core.types import PyTree, Weights
 
 
@@ -32,7 +35,7 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     """Turn what the user calls samples into draws with one leading axis."""
     if isinstance(samples, Draws):
         return _check_draws(samples, name)
-    samples = positions_in(samples)
+    samples = positions_in(samples, name)
     try:
         paths, treedef = jax.tree.flatten_with_path(samples)
     except ValueError as error:
@@ -75,8 +78,10 @@ def _check_draws(draws: Draws, name: str) -> Draws:
         raise TypeError(f"`labels` must be strings, one for each coordinate, or None; got {labels!r}.")
     if draws.labels is not None and len(labels) != flat.dim:
         raise ValueError(f"`{name}` has {flat.dim} coordinates and {len(labels)} labels.")
+    if not isinstance(draws.origin, Origin):
+        raise TypeError(f"`origin` must be an `Origin`, such as jaxpsd.Origin('mcmc'); got {draws.origin!r}.")
     same = all(a is b for a, b in zip(*map(jax.tree.leaves, (flat.positions, draws.positions)), strict=True))
-    return draws if same else Draws(flat.positions, draws.num_chains, draws.labels)
+    return draws if same else replace(draws, positions=flat.positions)
 
 
 def _check_readable(value: object, name: str) -> None:

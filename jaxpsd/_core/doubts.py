@@ -20,6 +20,10 @@ class DependentDrawsWarning(UserWarning):
     """Draws are too dependent for the test that was made of them."""
 
 
+class ChainsWarning(UserWarning):
+    """There are more chains than draws in each: the axes may be the other way round."""
+
+
 class CoordinatesWarning(UserWarning):
     """Coordinates that were to be the target's are partly the draws' own."""
 

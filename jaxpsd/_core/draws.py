@@ -1,7 +1,7 @@
 """Draws as the rest of the library sees them: one axis of draws, chains one after the other."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,13 +12,19 @@ from jax.tree_util import keystr, register_dataclass
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from jaxpsd._core.dimensions import NO_DIMENSIONS, Dimensions
+from jaxpsd._core.origins import UNKNOWN, Origin
+from jaxpsd._core.states import positions_in
 from jaxpsd._core.types import PyTree, static
 
 
 @register_dataclass
 @dataclass(frozen=True)
-class Draws:
+class Draws(Mapping[str, Array | np.ndarray]):
     """Draws that know their chains and the names of their coordinates; they may be passed wherever samples may.
+
+    It is a mapping from the names of variables to their draws, with an axis of chains: `draws["beta"]` is (chains,
+    draws, …), `list(draws)` are the names, `dict(draws)` has all. An array of positions is called x.
 
     positions
         A pytree whose leaves are (chains · draws, …), all of chain 0 before all of chain 1.
@@ -26,6 +32,10 @@ class Draws:
         How many chains lie one after the other.
     labels
         Names of the coordinates, where those of the structure will not do.
+    origin
+        Where the draws came from, as in `Origin("laplace")`, which decides what a report advises.
+    dimensions
+        What the axes of variables, and the entries along them, are called; kept by `from_arviz` and `to_arviz`.
 
     Examples
     --------
@@ -34,11 +44,27 @@ class Draws:
     >>> draws = jaxpsd.Draws({"mu": jnp.zeros(200), "beta": jnp.zeros((200, 2))}, num_chains=4)
     >>> draws.names, draws.num_draws
     (('beta[0]', 'beta[1]', 'mu'), 200)
+    >>> list(draws), draws["beta"].shape
+    (['beta', 'mu'], (4, 50, 2))
     """
 
     positions: PyTree
     num_chains: int = static(default=1)
     labels: tuple[str, ...] | None = static(default=None)
+    origin: Origin = static(default=UNKNOWN)
+    dimensions: Dimensions = static(default=NO_DIMENSIONS)
+
+    def __getitem__(self, name: str) -> Array | np.ndarray:
+        for path, leaf in jax.tree.leaves_with_path(self.positions):
+            if _leaf_name(path) == name:
+                return split_draws(leaf, self.num_chains)
+        raise KeyError(f"There is no variable {name!r}; there are {', '.join(map(repr, self)):.200}.")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
 
     @property
     def num_draws(self) -> int:
@@ -64,7 +90,7 @@ class Draws:
     def between(self, start: int, stop: int) -> "Draws":
         """Draws `start` … `stop` − 1 of each chain."""
         some = jax.tree.map(lambda chains: chains[:, start:stop], split_draws(self.positions, self.num_chains))
-        return Draws(join_draws(some), self.num_chains, self.labels)
+        return replace(self, positions=join_draws(some))
 
     def like(self, samples: PyTree) -> PyTree:
         """These draws with the leading axes that the user's samples have."""
@@ -80,13 +106,19 @@ class Draws:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the coordinates: beta[2] of a pytree, x[2] of an array."""
-        return names_of(self.positions) if self.labels is None else self.labels
+        """Names of the coordinates: beta[2] of a pytree, x[2] of an array, or with labels in the place of numbers."""
+        return names_of(self.positions, dimensions=self.dimensions) if self.labels is None else self.labels
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each leaf of one position, by name; x for an array."""
         return {_leaf_name(path): leaf.shape[1:] for path, leaf in jax.tree.leaves_with_path(self.positions)}
+
+    def to_arviz(self) -> Any:
+        """An xarray `Dataset` with dimensions chain and draw, which functions of ArviZ take as a posterior."""
+        per_chain = self.num_draws // self.num_chains
+        leading = {"chain": np.arange(self.num_chains), "draw": np.arange(per_chain)}
+        return self.dimensions.to_dataset(self, leading)
 
     def coordinate(self, index: int) -> str:
         """Name one coordinate for a message: `beta[2]` of a pytree, coordinate 2 of an array."""
@@ -101,21 +133,16 @@ class Draws:
         return f"draw {within} of chain {chain}"
 
 
-def positions_in(samples: PyTree) -> PyTree:
-    """The positions in the state of a sampler, such as those of BlackJAX; anything else as it is."""
-    for field in ("position", "particles"):
-        if isinstance(samples, tuple) and field in getattr(samples, "_fields", ()):
-            return getattr(samples, field)
-    return samples
-
-
-def names_of(positions: PyTree, labels: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def names_of(
+    positions: PyTree, labels: Mapping[str, str] | None = None, dimensions: Dimensions = NO_DIMENSIONS
+) -> tuple[str, ...]:
     """Names of all coordinates of one draw, with other labels for the leaves of a pytree where given."""
     named = []
     for path, leaf in jax.tree.leaves_with_path(positions):
         name = _leaf_name(path)
+        entries = dimensions.entries(name, leaf.shape[1:])
         name = (labels or {}).get(name, name)
-        named += [name + (f"[{', '.join(map(str, at))}]" if at else "") for at in np.ndindex(*leaf.shape[1:])]
+        named += [name + (f"[{entry}]" if leaf.ndim > 1 else "") for entry in entries]
     return tuple(named)
 
 

@@ -25,7 +25,12 @@ def checked_logdensity(logdensity: Function) -> Callable[[PyTree], Array]:
 
     def checked(position: PyTree) -> Array:
         otherwise = "; for any other, pass the scores at the draws instead of the function"
-        value = _called(logdensity, (position,), "the log-density was called with one position", otherwise)
+        hint = (
+            "a position is a pair; of draws and their log q, as Pathfinder samples, pass the draws"
+            if (type(position) is tuple and len(position) == 2 and jnp.shape(position[1]) == ())
+            else ""
+        )
+        value = _called(logdensity, (position,), "the log-density was called with one position", otherwise, hint)
         array = as_returned(value)
         if array is None or array.shape != ():
             found = type(value).__name__ if array is None else f"shape {array.shape}"
@@ -78,7 +83,7 @@ def trace_held(function: Function, held: Callable[[Function, str], Function], na
     return function if isinstance(function, Traced) else trace(held(function, name), *arguments)
 
 
-def _called(function: Function, arguments: tuple[PyTree, ...], how: str, otherwise: str = "") -> Any:
+def _called(function: Function, arguments: tuple[PyTree, ...], how: str, otherwise: str = "", hint: str = "") -> Any:
     """What a function returns; where it fails, the error says what it was called with."""
     try:
         return function(*arguments)
@@ -87,6 +92,8 @@ def _called(function: Function, arguments: tuple[PyTree, ...], how: str, otherwi
         error.add_note(f"jaxpsd: {how}, of shape {shapes}.")
         if isinstance(error, jax.errors.JAXTypeError):
             error.add_note(f"jaxpsd: it could not be traced. It must be written with jax.numpy{otherwise}.")
+        if hint:
+            error.add_note(f"jaxpsd: {hint}.")
         raise
 
 

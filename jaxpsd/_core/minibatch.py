@@ -5,6 +5,7 @@ still have mean zero under the target, and discrepancies, tests and moments hold
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Any
@@ -14,7 +15,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import block_length, map_over_blocks
 from jaxpsd._core.checks import as_arrays, check_fits, check_key, check_positive_integer, check_samples
-from jaxpsd._core.draws import Draws, one_position
+from jaxpsd._core.draws import one_position
 from jaxpsd._core.functions import check_function, returning_number
 from jaxpsd._core.scores import Given, guarded_score
 from jaxpsd._core.sharding import move_to_devices_of
@@ -105,7 +106,7 @@ def minibatch_score(
     arguments = move_to_devices_of(draws.positions, (rng_key, prior, likelihood, data))
     given = Given(draws, _scores(*arguments, draws.positions, batch_size, length))
     given.check_finite()
-    return Draws(given.target, draws.num_chains, draws.labels).like(samples)
+    return replace(draws, positions=given.target).like(samples)
 
 
 @partial(jax.jit, static_argnums=(5, 6))

@@ -1,7 +1,7 @@
 """From what the user passes, a target and samples, to what is given: checked draws, and how to score them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, cast
 from weakref import WeakKeyDictionary
 
@@ -15,6 +15,7 @@ from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.draws import Draws, Structure, one_position, ravel
 from jaxpsd._core.functions import check_function, checked_logdensity
 from jaxpsd._core.programs import Data, block_scores, run
+from jaxpsd._core.states import doubt_layout
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import LogDensityFn, PyTree, Target, Weights, static
 
@@ -111,7 +112,11 @@ def check_input(target: Target, samples: PyTree, weights: ArrayLike | None = Non
     """What every call is given, checked."""
     draws = check_samples(samples, chains=chains)
     target = check_target(target, samples, draws, chains=chains)
-    return Given(draws, target, check_weights(weights, draws), find_coarse_draws(draws))
+    doubts = find_coarse_draws(draws)
+    if not isinstance(samples, Draws):
+        # Draws have said what their chains are.
+        doubts += doubt_layout(draws.num_chains, draws.num_draws // draws.num_chains)
+    return Given(draws, target, check_weights(weights, draws), doubts)
 
 
 def check_target(target: Target, samples: PyTree, draws: Draws, *, chains: bool | None = None) -> Score | PyTree:
@@ -162,7 +167,7 @@ def score(logdensity_fn: LogDensityFn, samples: PyTree, *, chains: bool | None =
     draws = check_samples(samples, chains=chains)
     given = Given(draws, Score.of(logdensity_fn, draws)).with_scores()
     given.check_finite()
-    return Draws(given.target, draws.num_chains, draws.labels).like(samples)
+    return replace(draws, positions=given.target).like(samples)
 
 
 def _scores(data: Data) -> PyTree:

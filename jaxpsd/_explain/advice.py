@@ -10,6 +10,7 @@ from jaxpsd._core.tables import number
 from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._explain.relaxation import Relaxation
+from jaxpsd._explain.remedies import about_divergences, remedy_for, remedy_for_divergences
 from jaxpsd._explain.report import DetectableErrors
 from jaxpsd._explain.tolerance import Judgement
 from jaxpsd._gof.result import GofResult
@@ -52,8 +53,9 @@ class Facts(NamedTuple):
 
 
 def verdict(facts: Facts) -> str:
-    """Whether the draws are from the target; and whether they are good enough."""
-    return f"{_right_or_wrong(facts)} {_good_enough(facts)}"
+    """What the sampler itself has reported; whether the draws are from the target; whether they are good enough."""
+    reported = about_divergences(facts.draws.origin, facts.draws.num_draws)
+    return " ".join(filter(None, (reported, _right_or_wrong(facts), _good_enough(facts))))
 
 
 def _right_or_wrong(facts: Facts) -> str:
@@ -143,13 +145,15 @@ def caveats(facts: Facts) -> tuple[str, ...]:
 
 def advice(facts: Facts) -> tuple[str, ...]:
     """What to do next."""
-    steps = []
-    if facts.burn_in is not None:
+    origin, steps = facts.draws.origin, []
+    if origin.divergences:
+        steps.append(remedy_for_divergences(origin))
+    if facts.burn_in is not None and not origin.is_approximation:
         steps.append(
             f"Discard more of the beginning: the first tenth differs from the rest, most clearly in "
             f"{facts.names[facts.burn_in]}."
         )
-    if facts.disagrees:
+    if facts.disagrees and not origin.is_approximation:
         steps.append("Run chains longer, from starts far apart, until they agree.")
     if facts.too_few:
         steps.append(f"Draw at least {max(2, np.ceil(100 / max(facts.effective, 1))):.0f} times as many draws.")
@@ -167,12 +171,7 @@ def advice(facts: Facts) -> tuple[str, ...]:
 def _remedy(facts: Facts) -> str:
     # The worst comes first.
     scales = [finding.error for finding in facts.findings if finding.quantity == "standard deviation"]
-    if not scales:
-        remedy = "Use a sampler without bias, or less of it, such as a smaller step size, or a richer approximation."
-    elif scales[0] < 0:
-        remedy = "Draws are too narrow: a richer approximation, or chains that move farther."
-    else:
-        remedy = "Draws are too wide: a smaller step size, larger mini-batches, or an accept step."
+    remedy = remedy_for(facts.draws.origin, scales[0] if scales else None)
     if not facts.table.unknown():
         remedy += " `corrected_expectation` estimates expectations under the target from these draws meanwhile."
     return remedy

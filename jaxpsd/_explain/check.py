@@ -1,6 +1,7 @@
 """For test suites of samplers: is a sampler right, within a tolerance? As many draws are made as it takes to tell."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import ceil, log2
 
 import jax
@@ -221,7 +222,7 @@ def _join(draws: Draws, more: Draws) -> Draws:
         )
     parts = [split_draws(each.positions, each.num_chains) for each in (draws, more)]
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
-    return Draws(join_draws(joined), draws.num_chains, draws.labels)
+    return replace(draws, positions=join_draws(joined))
 
 
 def _describe(draws: Draws) -> str:

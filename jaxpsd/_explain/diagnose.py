@@ -175,6 +175,8 @@ def diagnose(
         caveats=caveats(facts),
         advice=advice(facts),
         shapes=draws.shapes,
+        origin=draws.origin,
+        dimensions=draws.dimensions,
     )
 
 

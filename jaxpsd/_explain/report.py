@@ -1,7 +1,7 @@
 """A report on a set of draws: what was found, for people and programs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from math import prod
 from typing import Any, NamedTuple
@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxpsd._core.dimensions import NO_DIMENSIONS, Dimensions
+from jaxpsd._core.origins import UNKNOWN, Origin
 from jaxpsd._core.tables import html_table, number, plain, text_table
 from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
@@ -71,6 +73,10 @@ class Report:
         What to do next.
     shapes
         The variables of a draw, and their shapes.
+    origin
+        Where the draws came from.
+    dimensions
+        What the axes of variables, and entries along them, are called.
     """
 
     verdict: str
@@ -89,6 +95,8 @@ class Report:
     caveats: tuple[str, ...]
     advice: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
+    origin: Origin = UNKNOWN
+    dimensions: Dimensions = NO_DIMENSIONS
 
     @property
     def disagreement(self) -> Float[np.ndarray, " dim"]:
@@ -118,20 +126,23 @@ class Report:
             "detectable": {name: plain(value) for name, value in self.detectable._asdict().items()},
             "caveats": list(self.caveats),
             "advice": list(self.advice),
+            "origin": asdict(self.origin),
         }
 
-    def to_arviz(self) -> Any:
-        """An xarray `Dataset` like that of `arviz.summary(…, fmt="xarray")`: variables with a dimension `metric`.
+    def to_arviz(self, dim: str = "metric") -> Any:
+        """An xarray `Dataset` like that of `arviz.summary(…, fmt="xarray")`, with the dimensions of the draws.
 
         The metrics are the error of the mean in standard deviations, the ratio of the standard deviation to the right
         one, both with standard errors and with how far off they may be for what features do not see, how linear the
-        score is, and rank-normalised split R-hat.
+        score is, and rank-normalised split R-hat. The attribute `names` of a variable has the names of its coordinates,
+        such as log tau of tau.
+
+        Parameters
+        ----------
+        dim
+            What to call the dimension of metrics: "summary" for ArviZ 1.x. `xarray.concat([summary, this], dim)` has
+            both side by side.
         """
-        try:
-            import xarray
-        except ImportError as error:
-            error.add_note("`to_arviz` needs xarray: pip install 'jaxpsd[arviz]'.")
-            raise
         errors = self.moments.errors
         unknown = np.full(len(self.r_hat), np.nan)
         metrics = {
@@ -147,10 +158,13 @@ class Report:
         table = np.stack([np.asarray(values, np.float64) for values in metrics.values()])
         parts = np.split(table, np.cumsum([prod(shape) for shape in self.shapes.values()])[:-1], axis=1)
         variables = {
-            name: (["metric", *(f"{name}_dim_{k}" for k in range(len(shape)))], part.reshape(-1, *shape))
-            for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+            name: part.reshape(-1, *shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
         }
-        return xarray.Dataset(variables, {"metric": list(metrics)})
+        dataset = self.dimensions.to_dataset(variables, {dim: list(metrics)})
+        ends = np.cumsum([0, *(prod(shape) for shape in self.shapes.values())])
+        for name, start, stop in zip(self.shapes, ends[:-1], ends[1:], strict=True):
+            dataset[name].attrs["names"] = list(self.moments.names[start:stop])
+        return dataset
 
     def __repr__(self) -> str:
         parts = [self.verdict]

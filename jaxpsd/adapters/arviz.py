@@ -3,13 +3,19 @@
 Nothing is imported here: all of them give variables by name, with dimensions `chain` and `draw`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from jaxpsd._core.dimensions import Dimensions
 from jaxpsd._core.draws import Draws
+from jaxpsd._core.origins import UNKNOWN, Kind, Origin
 from jaxpsd._core.types import Target
+
+# What libraries call themselves in the attributes of a group, and what they are called.
+_LIBRARIES = {"pymc": "PyMC", "numpyro": "NumPyro", "nutpie": "nutpie", "cmdstanpy": "Stan", "pystan": "Stan"}
 
 
 def from_arviz(
@@ -39,7 +45,8 @@ def from_arviz(
     Returns
     -------
     tuple
-        The target, and the draws with their chains and names.
+        The target, and the draws with their chains, names, dimensions and coordinates, and how many transitions
+        diverged.
 
     Examples
     --------
@@ -55,18 +62,19 @@ def from_arviz(
     (4, ('mu',))
     """
     is_dataset = hasattr(data, "data_vars") and "chain" in getattr(data, "dims", ())
-    dataset = data if is_dataset else _get_group(data, group)
+    dataset = data if is_dataset else get_group(data, group)
     draws = _read_draws(dataset, group, list(map(str, dataset.data_vars if var_names is None else var_names)))
+    draws = replace(draws, origin=UNKNOWN if is_dataset else origin_of(data, group))
     if target is not None:
         return target, draws
     try:
-        scored = _get_group(data, scores)
+        scored = get_group(data, scores)
     except ValueError as error:
         raise ValueError(f"Pass the log-density as `target`, or data with a group {scores!r} of scores.") from error
     return _read_draws(scored, scores, list(draws.positions)), draws
 
 
-def _get_group(data: Any, name: str) -> Any:
+def get_group(data: Any, name: str) -> Any:
     """One group as a dataset."""
     try:
         group = data[name]
@@ -95,9 +103,40 @@ def _read_draws(dataset: Any, group: str, names: list[str]) -> Draws:
         if not np.issubdtype(values.dtype, np.floating):
             raise TypeError(f"{name!r} must be floating point, not {values.dtype}: discrete parameters have no score.")
         positions[name] = values.reshape(-1, *values.shape[2:])
-    return Draws(positions, int(dataset.sizes["chain"]))
+    dimensions = read_dimensions(dataset, {name: name for name in names})
+    return Draws(positions, int(dataset.sizes["chain"]), dimensions=dimensions)
 
 
 def chains_first(variable: Any) -> np.ndarray:
     """The values of a variable, chains and draws first, in whatever order it has its dimensions."""
     return np.asarray(variable.transpose("chain", "draw", ...))
+
+
+def read_dimensions(dataset: Any, variables: Mapping[str, str]) -> Dimensions:
+    """Dimensions and coordinates of variables, by the names that they are to have."""
+    dims = {
+        name: [str(dim) for dim in dataset[stored].dims if dim not in ("chain", "draw")]
+        for name, stored in variables.items()
+    }
+    used = {dim for names in dims.values() for dim in names}
+    return Dimensions.of(dims, {dim: np.asarray(dataset[dim]) for dim in used if dim in dataset.coords})
+
+
+def origin_of(data: Any, group: str = "posterior", library: str | None = None) -> Origin:
+    """Where draws came from, by what the sampler has left beside them."""
+    try:
+        stats = get_group(data, "sample_stats").data_vars
+    except ValueError:
+        return Origin(library=library)
+    if library is None:
+        said = getattr(get_group(data, group), "attrs", {}).get("inference_library", "")
+        library = _LIBRARIES.get(str(said).lower())
+    rates = [name for name in ("acceptance_rate", "accept_prob", "mean_tree_accept") if name in stats]
+    if "diverging" not in stats and not rates:
+        return Origin(library=library)
+    return Origin(
+        Kind.MCMC,
+        library,
+        int(np.asarray(stats["diverging"]).sum()) if "diverging" in stats else None,
+        float(np.mean(np.asarray(stats[rates[0]]))) if rates else None,
+    )

@@ -1,22 +1,17 @@
-"""Draws from files, and log-densities from the user's own code.
+"""Draws from files. Nothing is unpickled, and no code runs."""
 
-Nothing is unpickled, and no code runs but the module or file that the user names.
-"""
-
-import importlib
-import importlib.util
-import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from jaxpsd._core.types import PyTree
-from jaxpsd.adapters.arviz import chains_first
+from jaxpsd.adapters.arviz import from_arviz
+from jaxpsd.adapters.nutpie import from_nutpie, has_gradients
+from jaxpsd.adapters.stan_files import is_stan_file, read_diagnostics
 
 # What marks the scores among the columns of a table, or the arrays of an archive.
 _SCORE = "score."
@@ -24,16 +19,18 @@ _SCORE = "score."
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a file has: an array of draws or a dictionary of arrays by name, and scores in the same structure.
+    """What a file has: `Draws`, an array of draws, or a dictionary of arrays by name; and scores in the same structure.
 
-    An array may have names of its coordinates; whether there are `chains` is about the arrays of a dictionary.
+    An array may have names of its coordinates, and be a `table`, of columns that are variables or entries of one. An
+    ArviZ file has `groups` as well, for those who know the model.
     """
 
     samples: PyTree
     scores: PyTree | None = None
     weights: np.ndarray | None = None
     names: tuple[str, ...] | None = None
-    chains: bool | None = None
+    is_table: bool = False
+    groups: Mapping[str, Any] | None = None
 
 
 def read(path: str | Path) -> Sampled:
@@ -52,6 +49,19 @@ def read(path: str | Path) -> Sampled:
     except Exception as error:
         # A damaged file can make its reader raise anything.
         raise ValueError(f"{path} could not be read: {str(error) or type(error).__name__}") from error
+
+
+def read_all(paths: Sequence[str | Path]) -> Sampled:
+    """Read one file; or several, which are the chains of one run of CmdStan."""
+    if len(paths) == 1:
+        return read(paths[0])
+    for path in map(Path, paths):
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {path}.")
+        if path.suffix.lower() != ".csv" or not is_stan_file(path):
+            raise ValueError(f"Several files must be CmdStan's diagnostic files, one for each chain; {path} is not.")
+    scores, draws = read_diagnostics(list(map(Path, paths)))
+    return Sampled(draws, scores)
 
 
 def _read_numpy(path: Path) -> Sampled:
@@ -80,6 +90,9 @@ def _read_numpy(path: Path) -> Sampled:
 
 
 def _read_csv(path: Path) -> Sampled:
+    if is_stan_file(path):
+        scores, draws = read_diagnostics([path])
+        return Sampled(draws, scores)
     # Excel puts a mark before the first letter, which this encoding leaves out.
     encoding = "utf-8-sig"
     with path.open(encoding=encoding) as file:
@@ -105,7 +118,7 @@ def _read_csv(path: Path) -> Sampled:
         return rows if chain is None else _split_chains(rows, chain)
 
     scores = None if found.scores is None else stack(found.scores)
-    return Sampled(stack(found.samples), scores, names=tuple(found.samples))
+    return Sampled(stack(found.samples), scores, names=tuple(found.samples), is_table=True)
 
 
 def _split_chains(rows: np.ndarray, chain: np.ndarray) -> np.ndarray:
@@ -131,17 +144,31 @@ def _read_netcdf(path: Path) -> Sampled:
     except ImportError as error:
         error.add_note("ArviZ files need xarray: pip install 'jaxpsd[arviz]'.")
         raise
-    with xarray.open_dataset(path, group="posterior") as group:
-        arrays = {str(name): _as_floats(chains_first(values), str(name)) for name, values in group.items()}
-    try:
-        with xarray.open_dataset(path, group="scores") as group:
-            arrays |= {_SCORE + str(name): chains_first(values) for name, values in group.items()}
-    except (OSError, KeyError, ValueError):
-        pass  # A file without scores; the user has to name a log-density.
-    return _split_scores(arrays, chains=True)
+    groups: dict[str, Any] = {}
+    for name in ("posterior", "scores", "sample_stats"):
+        try:
+            with xarray.open_dataset(path, group=name) as group:
+                groups[name] = group.load()
+        except (OSError, KeyError, ValueError):
+            if name == "posterior":
+                raise
+    if "scores" not in groups and "sample_stats" in groups and has_gradients(groups["sample_stats"]):
+        scores, draws = from_nutpie(groups)
+        return Sampled(draws, scores, groups=groups)
+    groups["posterior"] = groups["posterior"].map(_with_floats)
+    scores, draws = from_arviz(groups, None if "scores" in groups else _NO_TARGET)
+    return Sampled(draws, None if scores is _NO_TARGET else scores, groups=groups)
 
 
-def _split_scores(arrays: Mapping[str, np.ndarray], chains: bool | None = None) -> Sampled:
+# Stands for a log-density that is still to be named.
+_NO_TARGET = object()
+
+
+def _with_floats(variable: Any) -> Any:
+    return variable if np.issubdtype(variable.dtype, np.floating) else variable.astype(float)
+
+
+def _split_scores(arrays: Mapping[str, np.ndarray]) -> Sampled:
     samples = {name: array for name, array in arrays.items() if not name.startswith(_SCORE)}
     scores = {name.removeprefix(_SCORE): array for name, array in arrays.items() if name.startswith(_SCORE)}
     if not samples:
@@ -149,43 +176,10 @@ def _split_scores(arrays: Mapping[str, np.ndarray], chains: bool | None = None) 
     if scores and set(scores) != set(samples):
         missing = sorted(set(samples) ^ set(scores))[0]
         raise ValueError(f"there are scores for some parameters and not for others, such as {missing}")
-    return Sampled(samples, scores or None, chains=chains)
+    return Sampled(samples, scores or None)
 
 
 def _as_floats(array: np.ndarray, name: str) -> np.ndarray:
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
         raise ValueError(f"{name} must be real numbers, not {array.dtype}")
     return array if np.issubdtype(array.dtype, np.floating) else array.astype(float)
-
-
-def load_function(where: str) -> Callable[..., Any]:
-    """A function by `module:name` or `path/to/file.py:name`."""
-    place, _, name = where.rpartition(":")
-    is_file = place.endswith(".py")
-    if not name.isidentifier() or not (is_file or all(part.isidentifier() for part in place.split("."))):
-        raise ValueError(f"{where!r} must be a function as module:name or file.py:name.")
-    if is_file and not Path(place).is_file():
-        raise FileNotFoundError(f"There is no file {place}.")
-    try:
-        module = _import_file(Path(place)) if is_file else importlib.import_module(place)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in (place, place.partition(".")[0]):
-            error.add_note(f"jaxpsd: a file is named with its ending, as in path/to/{place}.py:{name}.")
-            raise
-        # The user's code, which may do anything.
-        raise ValueError(f"{place} could not be loaded: {type(error).__name__}: {error}") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise ValueError(f"{place} has no function {name}.")
-    return function
-
-
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ValueError("it is not a file of Python code")
-    module = importlib.util.module_from_spec(spec)
-    # Where its own imports, and tracebacks, look for it.
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module

@@ -5,22 +5,23 @@ are mapped to the whole real line, as NumPyro's own samplers do, and the log-den
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.checks import check_key, check_positive_integer
-from jaxpsd._core.draws import Draws, join_draws, names_of
+from jaxpsd._core.draws import Draws, join_draws, names_of, ravel
+from jaxpsd._core.origins import Kind, Origin
 from jaxpsd._core.types import LogDensityFn, PyTree
 
 try:
     from numpyro import handlers
     from numpyro.distributions import biject_to, transforms
     from numpyro.infer import MCMC, SVI, Predictive
-    from numpyro.infer.autoguide import AutoGuide
-    from numpyro.infer.util import potential_energy, unconstrain_fn
+    from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation
+    from numpyro.infer.util import log_density, potential_energy, unconstrain_fn
 except ImportError as error:
     error.add_note("`from_numpyro` needs NumPyro: pip install 'jaxpsd[numpyro]'.")
     raise
@@ -39,7 +40,8 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
     Returns
     -------
     tuple
-        The log-density of a dictionary of unconstrained parameters, and the draws, with their chains and names.
+        The log-density of a dictionary of unconstrained parameters, and the draws, with their chains, names, and how
+        many transitions diverged.
 
     Examples
     --------
@@ -75,12 +77,40 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
         error.add_note("jaxpsd: `from_numpyro` takes an MCMC that has been run.")
         raise
     num_chains = next(iter(constrained.values())).shape[0]
-    return _unconstrain(model, args, kwargs, join_draws(constrained), num_chains)
+    diverging = mcmc.get_extra_fields().get("diverging")
+    origin = Origin(Kind.MCMC, "NumPyro", None if diverging is None else int(diverging.sum()))
+    return _unconstrain(model, args, kwargs, join_draws(constrained), num_chains, origin)
 
 
+@overload
 def from_numpyro_svi(
-    rng_key: PRNGKeyArray, svi: SVI, svi_state_or_params: Any, *args: Any, num_samples: int = 1000, **kwargs: Any
-) -> tuple[LogDensityFn, Draws]:
+    rng_key: PRNGKeyArray,
+    svi: SVI,
+    svi_state_or_params: Any,
+    *args: Any,
+    num_samples: int = 1000,
+    return_log_q: Literal[False] = False,
+    **kwargs: Any,
+) -> tuple[LogDensityFn, Draws]: ...
+@overload
+def from_numpyro_svi(
+    rng_key: PRNGKeyArray,
+    svi: SVI,
+    svi_state_or_params: Any,
+    *args: Any,
+    num_samples: int = 1000,
+    return_log_q: Literal[True],
+    **kwargs: Any,
+) -> tuple[LogDensityFn, tuple[Draws, jax.Array]]: ...
+def from_numpyro_svi(
+    rng_key: PRNGKeyArray,
+    svi: SVI,
+    svi_state_or_params: Any,
+    *args: Any,
+    num_samples: int = 1000,
+    return_log_q: bool = False,
+    **kwargs: Any,
+) -> tuple[LogDensityFn, Draws | tuple[Draws, jax.Array]]:
     """Turn a guide fitted by `SVI` into the log-density of the model, and draws from the guide.
 
     Parameters
@@ -95,6 +125,9 @@ def from_numpyro_svi(
         Data and other arguments of the model.
     num_samples
         How many draws to take.
+    return_log_q
+        Whether to return a pair (draws, log q), as `compare_approximations` takes it, in the place of the draws: with
+        the log-density of the guide at each of them, in unconstrained space too.
 
     Returns
     -------
@@ -126,11 +159,52 @@ def from_numpyro_svi(
     count = check_positive_integer(num_samples, "num_samples")
     params = _get_params(svi, svi_state_or_params)
     guide, model = svi.guide, handlers.substitute(svi.model, data=params)
-    if isinstance(guide, AutoGuide):
+    is_laplace, log_q = isinstance(guide, AutoLaplaceApproximation), None
+    if return_log_q and not is_laplace:
+        drawn, log_q = _draw_with_density(rng_key, guide, params, args, kwargs, count)
+    elif isinstance(guide, AutoGuide):
         drawn = guide.sample_posterior(rng_key, params, *args, sample_shape=(count,), **kwargs)
     else:
         drawn = Predictive(guide, params=params, num_samples=count)(rng_key, *args, **kwargs)
-    return _unconstrain(model, args, kwargs, drawn, num_chains=1)
+    origin = Origin(Kind.LAPLACE if is_laplace else Kind.VARIATIONAL, "NumPyro")
+    logdensity, draws = _unconstrain(model, args, kwargs, drawn, 1, origin)
+    if not return_log_q:
+        return logdensity, draws
+    if isinstance(guide, AutoLaplaceApproximation):
+        # As a program it is its mode alone; the Gaussian is made of it afterwards, in unconstrained space.
+        return logdensity, (draws, guide.get_posterior(params).log_prob(ravel(draws.positions)))
+    assert log_q is not None
+    return logdensity, (draws, log_q + _log_jacobians(logdensity, model, args, kwargs, drawn, draws))
+
+
+def _draw_with_density(
+    rng_key: PRNGKeyArray, guide: Any, params: dict[str, Any], args: tuple, kwargs: dict[str, Any], count: int
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Draws of all sites of a guide, and its log-density at them, in the space of the sites."""
+
+    def draw(key: PRNGKeyArray) -> tuple[dict[str, jax.Array], jax.Array]:
+        log_q, trace = log_density(handlers.seed(guide, key), args, kwargs, params)
+        sites = {name: site["value"] for name, site in trace.items() if site["type"] in ("sample", "deterministic")}
+        return sites, jnp.asarray(log_q)
+
+    return jax.jit(jax.vmap(draw))(jax.random.split(rng_key, count))
+
+
+def _log_jacobians(
+    logdensity: LogDensityFn,
+    model: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    drawn: Mapping[str, jax.Array],
+    draws: Draws,
+) -> jax.Array:
+    """By how much log-densities change on the way to unconstrained space: as the model's does."""
+    seeded = handlers.seed(model, rng_seed=0)
+
+    def change(position: PyTree, sites: PyTree) -> jax.Array:
+        return jnp.asarray(logdensity(position)) - log_density(seeded, args, kwargs, sites)[0]
+
+    return jax.jit(jax.vmap(change))(draws.positions, {name: drawn[name] for name in draws.positions})
 
 
 def _get_params(svi: SVI, given: Any) -> dict[str, Any]:
@@ -149,7 +223,12 @@ def _get_params(svi: SVI, given: Any) -> dict[str, Any]:
 
 
 def _unconstrain(
-    model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], drawn: Mapping[str, jax.Array], num_chains: int
+    model: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    drawn: Mapping[str, jax.Array],
+    num_chains: int,
+    origin: Origin,
 ) -> tuple[LogDensityFn, Draws]:
     """The log-density in unconstrained space, and the draws of the model's latent sites there."""
     supports = _find_supports(model, args, kwargs, {name: values[0] for name, values in drawn.items()})
@@ -165,7 +244,7 @@ def _unconstrain(
 
     labels = {name: _name_unconstrained(name, support) for name, support in supports.items()}
     # Jitted, as a promise that neither model nor data will change.
-    return jax.jit(logdensity), Draws(positions, num_chains, names_of(positions, labels))
+    return jax.jit(logdensity), Draws(positions, num_chains, names_of(positions, labels), origin)
 
 
 def _find_supports(

@@ -33,7 +33,7 @@ def inference_data():
 
 
 def _is_new(arviz):
-    return not hasattr(arviz, "InferenceData")
+    return int(arviz.__version__.partition(".")[0]) >= 1
 
 
 CONTAINERS = {
@@ -72,22 +72,59 @@ def test_files_of_arviz_are_read(tmp_path):
     tree = xarray.DataTree.from_dict({"posterior": dataset(), "scores": dataset(-1)})
     tree.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
     found = read(tmp_path / "x.nc")
-    assert found.chains
+    assert found.samples.num_chains == 3
     np.testing.assert_array_equal(found.samples["mu"], MU)
     np.testing.assert_array_equal(found.scores["mu"], -MU)
 
 
-@pytest.mark.slow
-def test_a_report_goes_beside_a_summary():
-    _, samples = jaxpsd.from_arviz(dataset(), logdensity)
+def labelled():
+    """With names of an axis and of its entries, and what a sampler says of itself."""
+    data = (
+        dataset().rename(beta_dim="school").assign_coords(chain=range(3), draw=range(200), school=["Choate", "Exeter"])
+    )
+    diverging = np.zeros((3, 200), bool)
+    diverging[1, :7] = True
+    stats = xarray.Dataset({
+        "diverging": (("chain", "draw"), diverging),
+        "acceptance_rate": (("chain", "draw"), np.full((3, 200), 0.8)),
+    })  # fmt: skip
+    data.attrs["inference_library"] = "pymc"
+    return xarray.DataTree.from_dict({"posterior": data, "sample_stats": stats})
+
+
+def test_coordinates_come_in_and_go_out():
+    tree = labelled()
+    _, samples = jaxpsd.from_arviz(tree, logdensity)
+    assert samples.names == ("beta[Choate]", "beta[Exeter]", "mu")
+    xarray.testing.assert_equal(samples.to_arviz(), tree["posterior"].dataset.transpose("chain", "draw", ...))
+
+
+def test_divergences_come_with_the_draws():
+    _, samples = jaxpsd.from_arviz(labelled(), logdensity)
+    assert samples.origin == jaxpsd.Origin("mcmc", "PyMC", 7, pytest.approx(0.8))
+    assert jaxpsd.from_arviz(dataset(), logdensity)[1].origin == jaxpsd.Origin()
+    tree = xarray.DataTree.from_dict({"posterior": dataset(), "sample_stats": dataset()[["mu"]].rename(mu="lp")})
+    assert jaxpsd.from_arviz(tree, logdensity)[1].origin == jaxpsd.Origin()
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_report_goes_beside_a_summary_row_by_row():
+    arviz = pytest.importorskip("arviz")
+    _, samples = jaxpsd.from_arviz(labelled(), logdensity)
     report = jaxpsd.diagnose(KEY, logdensity, samples, num_replicates=100)
-    summary = report.to_arviz()
-    assert summary["beta"].dims == ("metric", "beta_dim_0")
-    ratio = summary["beta"].sel(metric="sd_ratio")
+    assert report.verdict.startswith("7 transitions of 600 diverged")
+    dim = "summary" if _is_new(arviz) else "metric"
+    summary = arviz.summary(samples.to_arviz(), fmt="xarray", round_to="none")
+    both = xarray.concat([summary, report.to_arviz(dim)], dim, join="exact")
+    assert set(both.data_vars) == set(summary.data_vars) == {"beta", "mu"}
+    ratio = both["beta"].sel({dim: "sd_ratio"})
     np.testing.assert_allclose(ratio, np.asarray(report.moments.errors.scale)[:2], rtol=1e-5)
-    np.testing.assert_allclose(summary["mu"].sel(metric="r_hat"), report.r_hat[2])
-    np.testing.assert_allclose(summary["mu"].sel(metric="mean_off"), report.moments.errors.mean_off[2])
-    np.testing.assert_allclose(summary["mu"].sel(metric="mean_off_se"), report.moments.errors.mean_off_se[2])
+    # R-hat is there twice, and the same.
+    np.testing.assert_allclose(*both["beta"].sel({dim: "r_hat", "school": "Exeter"}), atol=0.01)
+    assert tuple(arviz.summary(samples.to_arviz()).index) == report.moments.names == samples.names
+    assert report.to_arviz()["mu"].attrs["names"] == ["mu"]
+    np.testing.assert_allclose(both["mu"].sel({dim: "mean_off"}), report.moments.errors.mean_off[2])
+    np.testing.assert_allclose(both["mu"].sel({dim: "mean_off_se"}), report.moments.errors.mean_off_se[2])
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,86 @@ def test_approximations_are_samples():
     assert float(jaxpsd.PSD(2)(logdensity, drawn)) < 1
 
 
+def many_chains(num_chains, n):
+    """A scan over steps of several chains: (draws, chains, …)."""
+    kernel = blackjax.nuts(logdensity, 0.7, jnp.ones(3))
+    start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), START)
+
+    def step(states, key):
+        states, infos = jax.vmap(kernel.step)(jax.random.split(key, num_chains), states)
+        return states, (states, infos)
+
+    keys = jax.random.split(KEY, n)
+    return jax.jit(lambda states: jax.lax.scan(step, states, keys)[1])(jax.vmap(kernel.init)(start))
+
+
+def test_chains_of_a_scan_are_put_in_order():
+    states, infos = many_chains(4, 300)
+    scores, samples = jaxpsd.from_blackjax(states, infos)
+    assert samples.num_chains == 4
+    np.testing.assert_array_equal(samples["beta"], jnp.swapaxes(states.position["beta"], 0, 1))
+    np.testing.assert_allclose(scores["mu"], jaxpsd.score(logdensity, samples)["mu"], rtol=1e-5, atol=1e-6)
+    assert (samples.origin.kind, samples.origin.library) == ("mcmc", "BlackJAX")
+    assert samples.origin.divergences == int(infos.is_divergent.sum())
+    assert samples.origin.acceptance == pytest.approx(float(infos.acceptance_rate.mean()))
+    swapped = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), states)
+    np.testing.assert_array_equal(jaxpsd.from_blackjax(swapped)[1]["mu"], samples["mu"])
+    one = jax.tree.map(lambda leaf: leaf[:, 0], states)
+    target, samples = jaxpsd.from_blackjax(one, target=logdensity)
+    assert target is logdensity
+    assert (samples.num_chains, samples.num_draws) == (1, 300)
+
+
+def test_chains_that_cannot_be_told_are_asked_for():
+    states, infos = many_chains(4, 300)
+    square = jax.tree.map(lambda leaf: leaf[:4], states)
+    with pytest.raises(ValueError, match="say by `chain_axis`"):
+        jaxpsd.from_blackjax(square)
+    assert jaxpsd.from_blackjax(square, chain_axis=1)[1].num_chains == 4
+    with pytest.raises(ValueError, match=r"leading axes are \(300,\), with chain_axis=1"):
+        jaxpsd.from_blackjax(jax.tree.map(lambda leaf: leaf[:, 0], states), chain_axis=1)
+    with pytest.raises(TypeError, match="`states` must be states of a sampler"):
+        jaxpsd.from_blackjax(states.position)
+    without = blackjax.rmh.init(START, logdensity)
+    with pytest.raises(ValueError, match="RWState has no gradients; pass the log-density"):
+        jaxpsd.from_blackjax(jax.tree.map(lambda leaf: jnp.stack([leaf] * 9), without))
+    with pytest.raises(TypeError, match=r"tuple of HMCState and NUTSInfo; pass the states alone"):
+        jaxpsd.score(logdensity, (states, infos))
+    with pytest.raises(TypeError, match=r"is a NUTSInfo, which says how transitions went"):
+        jaxpsd.score(logdensity, infos)
+
+
+def test_unadjusted_chains_are_said_to_be():
+    state = blackjax.mclmc.init(START, logdensity, KEY)
+    states = jax.tree.map(lambda leaf: jnp.stack([leaf] * 5), state)
+    assert jaxpsd.from_blackjax(states)[1].origin.kind == "sg-mcmc"
+    svgd = blackjax.svgd(jax.grad(logdensity), optax.sgd(0.1)).init({"mu": jnp.zeros(5), "beta": jnp.zeros((5, 2))})
+    assert jaxpsd.from_blackjax(svgd, target=logdensity)[1].origin.kind == "unknown"
+
+
+def test_more_chains_than_draws_look_swapped():
+    states, _ = many_chains(4, 300)
+    with pytest.warns(jaxpsd.ChainsWarning, match=r"300 chains of 4 draws each.*`jnp.swapaxes\(x, 0, 1\)`"):
+        jaxpsd.PSD(1)(lambda x: -0.5 * jnp.sum(x**2), states.position["beta"])
+    # Draws have said what their chains are.
+    jaxpsd.PSD(1)(lambda x: -0.5 * jnp.sum(x**2), jaxpsd.Draws(jnp.ones((20, 2)), 10))
+
+
+def test_what_is_no_draws_is_told_by_name():
+    vi = blackjax.meanfield_vi(logdensity, optax.adam(0.05), 5)
+    with pytest.raises(TypeError, match="`samples` is a MFVIState, the state of a variational approximation"):
+        jaxpsd.score(logdensity, vi.init(START))
+    state, _ = blackjax.vi.pathfinder.approximate(KEY, logdensity, START, num_samples=5)
+    with pytest.raises(TypeError, match="`samples` is a PathfinderState"):
+        jaxpsd.score(logdensity, state)
+    pair = blackjax.vi.pathfinder.sample(KEY, state, 5)
+    with pytest.raises(TypeError) as caught:
+        jaxpsd.score(logdensity, pair)
+    assert any(
+        "of draws and their log q, as Pathfinder samples, pass the draws" in note for note in caught.value.__notes__
+    )
+
+
 def test_a_discrepancy_can_be_followed_inside_the_sampling_loop():
     kernel = blackjax.mala(logdensity, 0.4)
     init, update, _, result = jaxpsd.stream(jaxpsd.PSD(2))

@@ -4,7 +4,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from jaxpsd.adapters.files import load_function, read
+from jaxpsd.adapters.files import read
+from jaxpsd.adapters.user_code import load_target
 
 X = np.random.default_rng(0).normal(size=(6, 2))
 
@@ -127,17 +128,17 @@ def test_functions_come_from_files_and_modules(tmp_path):
         number = 3
         """)
     )
-    assert load_function(f"{tmp_path}/my_model.py:logdensity")(1.0) == -2.0
-    assert load_function("math:sin")(0) == 0
+    assert load_target(f"{tmp_path}/my_model.py:logdensity")(1.0) == -2.0
+    assert load_target("math:sin")(0) == 0
     for where, message in (
         (f"{tmp_path}/my_model.py:number", "no function"),
         (f"{tmp_path}/my_model.py:absent", "no function"),
         ("my_model.py", "file.py:name"),
     ):
         with pytest.raises(ValueError, match=message):
-            load_function(where)
+            load_target(where)
     with pytest.raises(FileNotFoundError):
-        load_function("nowhere.py:f")
+        load_target("nowhere.py:f")
     with pytest.raises(ModuleNotFoundError):
-        load_function("no_such_module:f")
+        load_target("no_such_module:f")
     sys.modules.pop("my_model", None)

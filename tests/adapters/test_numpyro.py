@@ -173,6 +173,9 @@ def test_what_has_no_score_is_refused():
         def get_samples(self, group_by_chain=False):
             return {"mu": jnp.zeros((1, 5)), "z": jnp.zeros((1, 5), int)}
 
+        def get_extra_fields(self, group_by_chain=False):
+            return {}
+
     fake = _Fake(NUTS(discrete), num_warmup=1, num_samples=1)
     with pytest.raises(ValueError, match="'z' is discrete"):
         jaxpsd.from_numpyro(fake)
@@ -185,3 +188,38 @@ def test_what_has_no_score_is_refused():
         jaxpsd.from_numpyro(Predictive)
     with pytest.raises(TypeError, match="SVI"):
         jaxpsd.from_numpyro_svi(KEY, fake, {})
+
+
+def test_divergences_and_kinds_are_known(constrained_run):
+    _, samples = jaxpsd.from_numpyro(constrained_run)
+    diverging = int(constrained_run.get_extra_fields()["diverging"].sum())
+    assert (samples.origin.kind, samples.origin.library, samples.origin.divergences) == ("mcmc", "NumPyro", diverging)
+
+
+@pytest.mark.parametrize(
+    ("guide_of", "kind"), [(AutoNormal, "variational"), (AutoLaplaceApproximation, "laplace"), (None, "variational")]
+)
+def test_the_density_of_a_guide_is_that_of_its_unconstrained_draws(guide_of, kind):
+    def model():
+        numpyro.sample("mu", dist.Normal(0, 1))
+        numpyro.sample("tau", dist.HalfNormal(1))
+
+    def by_hand():
+        numpyro.sample("mu", dist.Normal(0.1, 2))
+        numpyro.sample("tau", dist.LogNormal(0.2, 0.5))
+
+    guide = by_hand if guide_of is None else guide_of(model)
+    svi = SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
+    fit = svi.run(KEY, 20, progress_bar=False)
+    _, (samples, log_q) = jaxpsd.from_numpyro_svi(KEY, svi, fit, num_samples=50, return_log_q=True)
+    assert samples.origin.kind == kind
+    x = np.stack([samples.positions["mu"], samples.positions["tau"]], axis=1)
+    # All are normal in unconstrained space.
+    if guide_of is None:
+        q = dist.Normal(jnp.array([0.1, 0.2]), jnp.array([2.0, 0.5])).to_event(1)
+    elif guide_of is AutoNormal:
+        loc, scale = ([fit.params[f"{name}_auto_{what}"] for name in ("mu", "tau")] for what in ("loc", "scale"))
+        q = dist.Normal(jnp.stack(loc), jnp.stack(scale)).to_event(1)
+    else:
+        q = guide.get_posterior(fit.params)
+    np.testing.assert_allclose(log_q, q.log_prob(x), rtol=1e-3, atol=1e-3)

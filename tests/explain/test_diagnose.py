@@ -250,7 +250,8 @@ def test_advice_goes_by_the_worst_scale(worst, word):
         Finding("", 9.0, "standard deviation", worst, (worst, worst)),
         Finding("", 4.0, "standard deviation", -0.9 * worst, (0.0, 0.0)),
     ]
-    facts = SimpleNamespace(findings=findings, table=SimpleNamespace(unknown=lambda: []))
+    table, draws = SimpleNamespace(unknown=lambda: []), jaxpsd.Draws(normal())
+    facts = SimpleNamespace(findings=findings, table=table, draws=draws)
     assert word in _advice._remedy(facts)
     assert "corrected_expectation" in _advice._remedy(facts)
     facts.table.unknown = lambda: ["mean of a"]

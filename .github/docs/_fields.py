@@ -1,0 +1,33 @@
+"""Fields in docstrings of classes, for the site: a name, and below it, indented, what it is.
+
+`help()` shows them as they are. For the site they become a section of attributes, as NumPy's style has it.
+"""
+
+import re
+from typing import Any
+
+import griffe
+
+_FIELD = re.compile(r"^(\w[\w, ]*)(?:\([^)]*\))?\n((?:    .*\n?)+)", re.MULTILINE)
+
+
+class Fields(griffe.Extension):
+    """Turn the list of fields of a class into a section."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Rewrite the docstring before it is parsed."""
+        if cls.docstring is None:
+            return
+        text, section, rest = _split(cls.docstring.value)
+        fields = _FIELD.findall(text)
+        if not fields:
+            return
+        before = text[: _FIELD.search(text).start()]  # pyright: ignore[reportOptionalMemberAccess]
+        listed = "".join(f"{name.strip()}\n{what.rstrip()}\n" for name, what in fields)
+        cls.docstring.value = f"{before}Attributes\n----------\n{listed}\n{section}{rest}"
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """What comes before the first section, and from there on."""
+    match = re.search(r"^\w[\w ]*\n-{3,}\n", text, re.MULTILINE)
+    return (text, "", "") if match is None else (text[: match.start()], match[0], text[match.end() :])

@@ -131,11 +131,3 @@ def test_moved_draws_are_understood_as_they_are_printed():
             reading.understand_move(f"{start} when the draws follow the target for 10 transitions", ("mu", "tau"))
             == move
         )
-
-
-def test_tables_of_speed_in_the_readme_are_those_of_the_results():
-    readme, results = ((ROOT / name).read_text() for name in ("README.md", "benchmarks/results/speed.md"))
-    section = readme.split("## Speed")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    assert rows
-    assert set(rows) <= set(results.splitlines())

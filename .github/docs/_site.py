@@ -100,7 +100,11 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     for place, path in files_shown().items():
-        files.append(File.generated(config, place, abs_src_path=str(path)))
+        if path == ROOT / place:
+            # The plugin for notebooks looks for them in a folder.
+            files.append(File(place, str(ROOT), config.site_dir, config.use_directory_urls))
+        else:
+            files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
 
 

@@ -6,6 +6,8 @@ Its examples are run as doctests, like those of the README.
 import ast
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -30,7 +32,8 @@ def load(path):
     return module
 
 
-site = load(DOCS / "_site.py")
+SITE = ROOT / ".github" / "site"
+site = load(SITE / "pages.py")
 
 
 def test_the_reference_has_every_public_name_once():
@@ -61,6 +64,16 @@ def test_functions_in_the_table_of_questions_exist_and_are_on_their_pages(row):
 def test_help_names_the_functions_of_the_table():
     for function in re.findall(r"`(\w+)`", " ".join(row[1] for row in ROWS)):
         assert re.search(rf"\b{function}\b", jaxpsd.__doc__), function
+
+
+@pytest.mark.slow
+def test_the_first_example_runs_with_what_the_set_up_installs():
+    example = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    code = "\n".join(line[4:] for line in example.splitlines() if line.startswith((">>>", "...")))
+    extras = "import sys; sys.modules.update(dict.fromkeys(['numpyro', 'arviz', 'xarray', 'blackjax', 'chex']))\n"
+    done = subprocess.run([sys.executable, "-c", extras + code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("These draws are not from the target")
 
 
 # --- links ------------------------------------------------------------------------------------------------
@@ -131,7 +144,7 @@ def test_committed_results_are_on_the_site():
 
 @pytest.mark.slow
 def test_the_picture_of_a_verdict_can_be_drawn_again(tmp_path):
-    load(DOCS / "images" / "verdict.py").main(tmp_path)
+    load(SITE / "verdict.py").main(tmp_path)
     assert (tmp_path / "verdict.png").stat().st_size < 100_000
 
 

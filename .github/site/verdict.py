@@ -1,4 +1,4 @@
-"""The picture at the top of the README: `python .github/docs/images/verdict.py` draws it beside this file.
+"""The picture at the top of the README: `python .github/site/verdict.py` draws it.
 
 It shows the README's first example: a sampler whose step is too long for one of two parameters.
 """
@@ -44,4 +44,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "images")

@@ -1,6 +1,7 @@
-"""Fields in docstrings of classes, for the site: a name, and below it, indented, what it is.
+"""Docstrings for the site, where `help()` shows them as they are.
 
-`help()` shows them as they are. For the site they become a section of attributes, as NumPy's style has it.
+Fields of a class, a name and below it, indented, what it is, become a section of attributes, as NumPy's style has it.
+Parameters that share a line are taken apart, so that each has its own type.
 """
 
 import re
@@ -11,8 +12,19 @@ import griffe
 _FIELD = re.compile(r"^(\w[\w, ]*)(?:\([^)]*\))?\n((?:    .*\n?)+)", re.MULTILINE)
 
 
+_SHARED = re.compile(r"^(\w+(?:, \w+)+)\n((?:    .*\n?)+)", re.MULTILINE)
+
+
 class Fields(griffe.Extension):
-    """Turn the list of fields of a class into a section."""
+    """Turn the list of fields of a class into a section, and take parameters apart."""
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Rewrite the docstring before it is parsed."""
+        if func.docstring is not None:
+            func.docstring.value = _SHARED.sub(
+                lambda match: "".join(f"{name}\n{match[2].rstrip()}\n" for name in match[1].split(", ")),
+                func.docstring.value,
+            )
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Rewrite the docstring before it is parsed."""

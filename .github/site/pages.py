@@ -1,4 +1,4 @@
-"""What the site shows beside the pages in this folder, and where their links lead.
+"""What the site shows beside the pages in `docs`, and where their links lead.
 
 The README, the changelog, notebooks and committed results are pages too, as they are in the repository: nothing is
 copied by hand. Links in pages are those of the repository, so that they work wherever its files are read; on the site
@@ -32,7 +32,7 @@ _INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
 
 
 def files_shown() -> dict[str, Path]:
-    """Files outside this folder that are on the site, by their places there."""
+    """Files outside `docs` that are on the site, by their places there."""
     found = {}
     for source, place in PLACES.items():
         path = ROOT / source
@@ -93,6 +93,22 @@ def with_links(markdown: str, source: PurePosixPath, place: str, repository: str
 
 
 # --- called by mkdocs -------------------------------------------------------------------------------------
+
+
+def on_config(config: Any) -> Any:
+    """Leave underscores alone: they are indices of mathematics; asterisks mark what is emphasised."""
+    from markdown import Extension
+
+    class Underscores(Extension):
+        def extendMarkdown(self, md: Any) -> None:
+            md.inlinePatterns.deregister("em_strong2", strict=False)
+
+    config.markdown_extensions.append(Underscores())
+    return config
+
+
+# Before the plugin for docstrings takes note of extensions.
+on_config.mkdocs_priority = 100
 
 
 def on_files(files: Any, config: Any) -> Any:

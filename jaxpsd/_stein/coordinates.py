@@ -246,9 +246,9 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     A Gaussian target has scores s = −Λ(x − μ). Regressing scores on draws gives Λ and μ without error, whatever the
     draws are, and a test in coordinates in which Λ is the identity is not disturbed by fitting them. For other targets
     what the fit leaves of the scores counts too, in tests, and each coordinate is fitted by itself where draws are few
-    (`fit_to_target`); regressions go by the symmetric least-squares fit. Where scores imply no scale, because draws lie between modes or are few, the draws'
-    covariance has to do, in those directions; `fallback` counts them. Draws are standardised first, for the sake of
-    digits, unless it is known how.
+    (`fit_to_target`); regressions go by the symmetric least-squares fit. Where scores imply no scale, because draws lie
+    between modes or are few, the draws' covariance has to do, in those directions; `fallback` counts them. Draws are
+    standardised first, for the sake of digits, unless it is known how.
     """
     if given.target is None:
         raise ValueError("transform='target' needs scores, which are not at hand here; use `Affine.fit` with `target`.")

@@ -169,15 +169,24 @@ def _timed(work: Work, smoke: bool, name: str) -> dict[str, Any]:
     return {"result": result, "seconds": time.perf_counter() - start}
 
 
-def main_of_pieces(name: str, work: Work, render: Callable[[dict[str, Any]], str]) -> None:
-    """Run a study in pieces from the command line; interrupted, it goes on where it stopped."""
+def main_of_pieces(
+    name: str,
+    work: Work,
+    render: Callable[[dict[str, Any]], str],
+    draw: Callable[[dict[str, Any]], Any] | None = None,
+) -> None:
+    """Run a study in pieces from the command line; interrupted, it goes on where it stopped. `draw` gives a figure."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--smoke", action="store_true", help="toy sizes, in seconds; nothing is written")
-    smoke = parser.parse_args().smoke
-    text = render(run_pieces(RESULTS / f"{name}.json", work, smoke=smoke))
+    parser.add_argument("--one-by-one", action="store_true", help="in this process alone, and not a piece a core")
+    options = parser.parse_args()
+    found = run_pieces(RESULTS / f"{name}.json", work, smoke=options.smoke, one_by_one=options.one_by_one)
+    text, figure = render(found), None if draw is None else draw(found)
     print(text)
-    if not smoke:
+    if not options.smoke:
         write_at_one_stroke(RESULTS / f"{name}.md", text)
+        if figure is not None:
+            figure.savefig(RESULTS / f"{name}.png", dpi=110)
 
 
 def write_at_one_stroke(path: Path, text: str) -> None:

@@ -1,5 +1,6 @@
 """Every benchmark runs, at toy size."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 
 import jaxpsd
 from benchmarks import _zoo
+from benchmarks._public import judging
+from benchmarks._public.known import Moments
 from benchmarks._zoo import reading
 from jaxpsd._explain.phrases import correlation_error, mean_error, sd_error
 
@@ -29,14 +32,19 @@ SCRIPTS = sorted(
 # These take longest to compile, and are run on a schedule.
 LONG = (
     "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "minibatch", "power", "precision",
-    "scale", "speed", "speed_baselines", "speed_psd", "speed_tests", "truth",
+    "public_posteriors", "scale", "speed", "speed_baselines", "speed_psd", "speed_tests", "truth",
 )  # fmt: skip
+
+# What a benchmark takes that the tests do not install.
+NEEDS = {"public_posteriors": "inference_gym"}
 
 
 @pytest.mark.parametrize(
     "script", [pytest.param(script, marks=pytest.mark.slow if script in LONG else ()) for script in SCRIPTS]
 )
 def test_the_benchmark_runs(script):
+    if script in NEEDS and importlib.util.find_spec(NEEDS[script]) is None:
+        pytest.skip(f"{NEEDS[script]} is not installed")
     # That it runs is the question, not how fast.
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     command = [sys.executable, "-m", f"benchmarks.{script}", "--smoke"]
@@ -131,3 +139,28 @@ def test_moved_draws_are_understood_as_they_are_printed():
             reading.understand_move(f"{start} when the draws follow the target for 10 transitions", ("mu", "tau"))
             == move
         )
+
+
+@pytest.mark.parametrize(
+    ("off", "sd_ratio", "accuracy", "expected"),
+    [
+        (0.05, 1.05, 0.0, True),
+        (0.2, 1.0, 0.0, False),
+        (0.0, 0.8, 0.0, False),
+        # Four standard errors of what is called true reach across the tolerance.
+        (0.09, 1.0, 0.005, None),
+        (0.11, 1.0, 0.005, None),
+        (0.2, 1.0, 0.005, False),
+    ],
+)
+def test_errors_fit_a_tolerance_as_far_as_the_ground_truth_tells(off, sd_ratio, accuracy, expected):
+    one = np.ones(2)
+    truth = Moments(0 * one, one, accuracy * one, accuracy * one)
+    assert judging.fits(np.array([0.0, off]), np.log([sd_ratio, 1.0]), truth) is expected
+
+
+def test_an_interval_of_public_posteriors_is_held_to_the_truth():
+    stated, ends = np.array([0.2, 0.2, np.nan]), np.array([[0.1, 0.1, 0.0], [0.3, 0.3, 0.0]])
+    held = judging.hold(stated, ends, np.array([0.25, -0.2, 0.0]), np.zeros(3), ("a", "b", "c"))
+    assert [held[key] for key in ("all", "stated", "covered", "signed", "sign right")] == [3, 2, 1, 2, 1]
+    assert held["worst miss"]["name"] == "b"

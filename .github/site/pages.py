@@ -96,7 +96,7 @@ def with_links(markdown: str, source: PurePosixPath, place: str, repository: str
 
 
 def on_config(config: Any) -> Any:
-    """Leave underscores alone: they are indices of mathematics; asterisks mark what is emphasised."""
+    """Leave underscores alone, which are indices of mathematics; and list results that the navigation does not name."""
     from markdown import Extension
 
     class Underscores(Extension):
@@ -104,6 +104,9 @@ def on_config(config: Any) -> Any:
             md.inlinePatterns.deregister("em_strong2", strict=False)
 
     config.markdown_extensions.append(Underscores())
+    evidence = next(entry["Evidence"] for entry in config.nav if "Evidence" in entry)
+    named = {place for entry in evidence for place in (entry.values() if isinstance(entry, dict) else [entry])}
+    evidence += [place for place in files_shown() if place.startswith("evidence/results/") and place not in named]
     return config
 
 

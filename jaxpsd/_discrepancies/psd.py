@@ -68,13 +68,15 @@ class PSD(QuadraticDiscrepancy):
 
     Notes
     -----
-    `PSD(order, basis="hermite", transform="target")` has no units and, for a Gaussian target, does not change under
-    affine maps of the coordinates. A value of 0.3 is as far as a mean that is off by 0.3 standard deviations. For a
-    Gaussian target with mean μ and covariance Σ, and draws whose mean and covariance are off by m = Σ^{−½}(μ_Q − μ) and
-    C = Σ^{−½}Σ_QΣ^{−½}, its square is ‖m‖² at order 1, and ‖m‖² + ½‖C + mmᵀ − I‖² at order 2; in general it is the χ²
-    divergence of what the draws come from, as far as polynomials of these degrees see it. `by_degree` has its parts:
-    degree 1 is about means, 2 about scales and correlations, 3 about skewness, 4 about tails. By chance alone n
-    independent draws have a square of about the number of features over n.
+    `PSD(order, basis="hermite", transform="target")` has no units and does not change under affine maps of the
+    coordinates. A value of 0.3 is as far as a mean that is off by 0.3 standard deviations. For a Gaussian target with
+    mean μ and covariance Σ, and draws whose mean and covariance are off by m = Σ^{−½}(μ_Q − μ) and C = Σ^{−½}Σ_QΣ^{−½},
+    its square is ‖m‖² at order 1, and ‖m‖² + ½‖C + mmᵀ − I‖² at order 2; in general it is the χ² divergence of what the
+    draws come from, as far as polynomials of these degrees see it. `by_degree` has its parts: degree 1 is
+    about means, 2 about scales and correlations, 3 about skewness, 4 about tails. By chance alone n independent draws
+    have a square of about the number of features over n. All this is exact for Gaussian targets, and the less so the
+    less scores are linear in the draws; if they are not, and draws are few for so many coordinates, each coordinate is
+    scaled by itself.
 
     Examples
     --------

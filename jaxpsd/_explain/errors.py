@@ -40,8 +40,8 @@ class ImpliedErrors(NamedTuple):
     mean_off_unseen
         How far it may be off, beside, for what the features do not see.
     sd_ratio
-        Ratio of the draws' standard deviation to the target's; None where features are of order 1. Correlations are NaN
-        where it is, and errors of means are in units of the draws where the target has no variance by the regression.
+        Ratio of the draws' standard deviation to the target's; None where features are of order 1. Where it is NaN, so
+        are correlations, and errors of means, whose unit it is, unless the target is Gaussian.
     sd_ratio_se
         Its standard error.
     sd_ratio_unseen
@@ -133,7 +133,7 @@ def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, in
         count = num_monomials(draws.dim, order, interactions=products)
         is_light = count <= _MOST_FEATURES and draws.num_draws * count**2 <= _MOST_WORK
         # A Gaussian target leaves nothing unexplained, so that any draws will do that make the features differ.
-        carried = draws.num_draws // 2 if is_gaussian else effective / _DRAWS_A_FEATURE
+        carried = float(coordinates.num_moves) / 2 if is_gaussian else effective / _DRAWS_A_FEATURE
         if is_light and count <= carried and (interactions or not products):
             break
     else:
@@ -156,21 +156,25 @@ def implied_errors(
     interactions = psd.interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(standardized, psd.order, interactions)
-    worth = max(effective, given.draws.num_draws) if _is_gaussian(coordinates) else effective
+    worth = max(effective, float(coordinates.num_moves)) if _is_gaussian(coordinates) else effective
     regression = regress(moments, psd, given, worth)
-    return errors_of(regression, given.draws.dim, interactions)
+    # In units of the draws' standard deviations.
+    sd = jnp.linalg.norm(coordinates.for_regression.scale, axis=1) / standardized.scale
+    return errors_of(regression, jnp.where(_is_gaussian(coordinates), sd, jnp.nan), given.draws.dim, interactions)
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedErrors:
-    """From a regression of first, and perhaps second, moments of so many coordinates."""
+@partial(jax.jit, static_argnums=(2, 3))
+def errors_of(regression: Regression, exact_sd: Float[Array, " dim"], dim: int, interactions: bool) -> ImpliedErrors:
+    """From a regression of first, and perhaps second, moments of so many coordinates.
+
+    Standard deviations of the target are known exactly if it is Gaussian, and NaN otherwise.
+    """
     pairs = _pairs(dim, interactions=interactions)
     sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
 
     def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
         mean, sd, correlation = _summary(value, dim, pairs)
-        # Features may fail to tell a scale; the draws' own has to do as a unit.
-        unit = jnp.where(jnp.isnan(sd), sample_sd, sd)
+        unit = jnp.where(jnp.isnan(exact_sd), sd, exact_sd)
         # One of each pair of correlations: for many coordinates they take most of the memory.
         return (sample_mean - mean) / unit, jnp.log(sample_sd / sd), correlation[above]
 
@@ -194,6 +198,8 @@ def errors_of(regression: Regression, dim: int, interactions: bool) -> ImpliedEr
     ratio = jnp.exp(log_ratio) + sd_known
     # Of first moments alone nothing else can be said.
     has_scales = len(regression.value) > dim
+    # In units that are not known, no error of a mean is.
+    mean_known += jnp.where(jnp.isnan(exact_sd), 0 * ratio if has_scales else jnp.nan, 0)
 
     def matrix(entries: Array) -> Array | None:
         return _symmetric(entries, dim, above) if interactions else None

@@ -12,7 +12,6 @@ from html import escape
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
@@ -271,7 +270,7 @@ def make_table(
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
     columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers, standardized)
     psd._check_value(columns, given, "A mean Stein feature")
-    evidence, values = _evidence(columns)
+    evidence, values = _evidence(pvalues.on_host(columns))
     check_values(values, psd, given, "The statistic")
     doubts = (*given.doubts, *doubts_of(seen, scheme, given, plan, settings))
     effective = effective_draws(scheme, draws)
@@ -318,20 +317,18 @@ def _label(exponents: Int[np.ndarray, " dim"], names: Sequence[str]) -> str:
 # --- evidence ---------------------------------------------------------------------------------------------
 
 
-@jax.jit
-def _evidence(columns: Float[Array, "polynomials columns"]) -> tuple[dict[str, Array], Float[Array, "1 columns"]]:
+def _evidence(columns: pvalues.Values) -> tuple[dict[str, Any], pvalues.Values]:
     """Fields of a table, from mean features and their replicates, a column each; and the squared norm of each."""
-    error = jnp.sqrt((columns[:, 1:] ** 2).mean(axis=1))
+    error = (columns[:, 1:] ** 2).mean(axis=1) ** 0.5
     # A feature that is zero for every draw is no evidence.
-    score = jnp.where(error > 0, 1 / jnp.where(error > 0, error, 1), 0)[:, None] * columns
-    extremeness = jnp.abs(score)
-    observed = pvalues.least_tie(extremeness[:, :1])
+    score = columns / (error + (error == 0))[:, None]
+    extremeness = abs(score)
     evidence = {
         "mean": columns[:, 0],
         "standard_error": error,
         "score": score[:, 0],
         "p_value": pvalues.p_values(extremeness)[:, 0],
-        "adjusted_p_value": pvalues.step_down(-jnp.concatenate([observed, extremeness[:, 1:]], axis=1)),
+        "adjusted_p_value": pvalues.step_down(-pvalues.with_ties(extremeness)),
     }
     return evidence, (columns**2).sum(axis=0)[None]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
@@ -80,7 +80,7 @@ def aggregate_test(
     Examples
     --------
     >>> import jax
-    >>> import jax.numpy as jnp
+    >>> import numpy as np
     >>> import jaxpsd
     >>> def logdensity(x):
     ...     return -0.5 * jnp.sum(x**2)
@@ -121,14 +121,14 @@ def aggregate(
         resample(rng_key, discrepancy, given, settings, Wanted(each.parts, unbiased), dependence)
         for discrepancy, each in zip(fitted, contributions, strict=True)
     ]
-    values, scheme = jnp.concatenate([rows for rows, _, _ in found]), found[0][1]
+    values, scheme = pvalues.join(rows for rows, _, _ in found), found[0][1]
     doubts = _joined(doubts for _, _, doubts in found)
     labels, shares, caution = (
         _joined(getattr(each, name) for each in contributions) for name in ("labels", "shares", "caution")
     )
-    values = pvalues.with_larger_replicates(values, jnp.asarray(caution, values.dtype))
+    values = pvalues.with_larger_replicates(values, np.array(caution))
     parts = result_of(values, scheme, settings, labels)
-    combined = pvalues.combine(values, jnp.asarray(shares, values.dtype))[None]
+    combined = pvalues.combine(values, np.array(shares))[None]
     return result_of(combined, scheme, settings, ("−log₁₀ of the mean p",), parts).doubted(doubts)
 
 

@@ -5,33 +5,62 @@ replicates. Under the null hypothesis the columns are exchangeable, so that the 
 is its rank among all of them: (1 + #{replicates ≥ statistic}) / (1 + m).
 """
 
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-Values = Float[Array, "statistics columns"]
+from jaxpsd._core.checks import is_concrete
+
+Values = Float[Array | np.ndarray, "statistics columns"]
 """A row for each statistic: the observed value first, then its replicates."""
 
 # Values that differ by so many units of rounding are ties.
 _ROUNDING = 16
 
 
-def least_tie(values: Float[Array, "..."]) -> Float[Array, "..."]:
+def on_host(values: Values) -> Values:
+    """Where they are known: NumPy is done with some thousand numbers before a program for them is compiled."""
+    return np.asarray(values) if is_concrete(values) else values
+
+
+def join(several: Iterable[Values]) -> Values:
+    """All statistics on common replicates."""
+    rows = [on_host(values) for values in several]
+    return _numpy_of(rows[0]).concatenate(rows)
+
+
+def _numpy_of(values: Values) -> ModuleType:
+    return np if isinstance(values, np.ndarray) else jnp
+
+
+def least_tie(values: Values) -> Values:
     """What counts as equal: replicates whose signs all agree have the observed value, but for rounding."""
-    return values - _ROUNDING * jnp.finfo(values.dtype).eps * jnp.abs(values)
+    return values - _ROUNDING * jnp.finfo(values.dtype).eps * abs(values)
+
+
+def with_ties(values: Values) -> Values:
+    """The observed column no larger than what counts as equal to it."""
+    xp = _numpy_of(values)
+    return xp.concatenate([least_tie(values[:, :1]), values[:, 1:]], axis=1)
 
 
 def p_values(values: Values) -> Values:
     """The p-value of every column among all columns; the first is the observed one."""
+    columns, least, xp = values.shape[1], least_tie(values), _numpy_of(values)
+    ascending = xp.sort(values, axis=1)
+    if xp is np:
+        smaller = np.stack([row.searchsorted(of) for row, of in zip(ascending, least, strict=True)])
+    else:
+        smaller = jax.vmap(jnp.searchsorted)(ascending, least)
+    return (columns - smaller).astype(values.dtype) / columns
 
-    def ranked(row: Float[Array, " columns"]) -> Float[Array, " columns"]:
-        smaller = jnp.searchsorted(jnp.sort(row), least_tie(row))
-        return (len(row) - smaller).astype(row.dtype) / len(row)
 
-    return jax.vmap(ranked)(values)
-
-
-def step_down(p: Values) -> Float[Array, " statistics"]:
+def step_down(p: Values) -> Float[Array | np.ndarray, " statistics"]:
     """Adjust the observed p-values for their number, by the joint distribution of all (Westfall and Young, 1993).
 
     Any numbers will do that are comparable between statistics and small where the evidence is large.
@@ -39,11 +68,12 @@ def step_down(p: Values) -> Float[Array, " statistics"]:
     The smallest is compared with the smallest of each replicate, the second smallest with the smallest that
     leaves out the first statistic, and so on; none may undercut one before it.
     """
-    order = jnp.argsort(p[:, 0])
+    xp = _numpy_of(p)
+    order = xp.argsort(p[:, 0])
     p = p[order]
-    smallest_of_rest = jax.lax.cummin(p, axis=0, reverse=True)
-    adjusted = jax.lax.cummax((smallest_of_rest <= p[:, :1]).mean(axis=1, dtype=p.dtype), axis=0)
-    return jnp.zeros_like(adjusted).at[order].set(adjusted)
+    smallest_of_rest = xp.minimum.accumulate(p[::-1], axis=0)[::-1]
+    adjusted = xp.maximum.accumulate((smallest_of_rest <= p[:, :1]).mean(axis=1, dtype=p.dtype))
+    return adjusted[xp.argsort(order)]
 
 
 # Beyond the second of these quantiles a tail is taken to fall as it does from the first to the second.
@@ -56,37 +86,45 @@ def _log_p_values(values: Values) -> Values:
     Ranks end at one over the number of columns, and columns beyond all others would be told apart by nothing. A norm of
     many means has a tail that falls about exponentially: beyond the largest twentieth it is extrapolated.
     """
-    columns = values.shape[1]
-    ascending = jnp.sort(values, axis=1)
+    columns, xp = values.shape[1], _numpy_of(values)
+    ascending = xp.sort(values, axis=1)
     body, tail = (ascending[:, int(share * columns), None] for share in (_BODY, _TAIL))
-    rate = jnp.log((1 - _BODY) / (1 - _TAIL)) / jnp.where(tail > body, tail - body, jnp.inf)
-    return jnp.where(values > tail, jnp.log1p(-_TAIL) - (values - tail) * rate, jnp.log(p_values(values)))
+    rate = np.log((1 - _BODY) / (1 - _TAIL)) / xp.where(tail > body, tail - body, np.inf)
+    return xp.where(values > tail, np.log1p(-_TAIL) - (values - tail) * rate, xp.log(p_values(values)))
 
 
-@jax.jit
-def combine(values: Values, shares: Float[Array, " statistics"]) -> Float[Array, " columns"]:
+def combine(values: Values, shares: Float[np.ndarray, " statistics"]) -> Float[Array | np.ndarray, " columns"]:
     """−log₁₀ of the weighted harmonic mean of each column's p-values, 1 / Σ_k w_k / p_k.
 
     One statistic that is large when any of them is, and larger when several are: the smallest p-value rules it (Wilson,
     2019). All columns go through the same, the observed one too, so that its rank among them is a p-value whatever the
     dependence of the statistics.
     """
-    logs = jax.nn.logsumexp(jnp.log(shares / shares.sum())[:, None] - _log_p_values(values), axis=0)
+    xp = _numpy_of(values)
+    weights = np.log(shares / shares.sum()).astype(values.dtype)
+    logs = xp.logaddexp.reduce(weights[:, None] - _log_p_values(values), axis=0)
     # Ranks would hide that a statistic is not a number.
-    return jnp.where(is_defined(values).all(), logs / jnp.log(10.0), jnp.nan)
+    return xp.where(is_defined(values).all(), logs / np.log(10.0), np.nan).astype(values.dtype)
 
 
-@jax.jit
-def with_larger_replicates(values: Values, factors: Float[Array, " statistics"]) -> Values:
+def with_larger_replicates(values: Values, factors: Float[np.ndarray, " statistics"]) -> Values:
     """All but the observed column times a factor for each statistic."""
-    return jnp.concatenate([values[:, :1], values[:, 1:] * factors[:, None]], axis=1)
+    is_replicate = np.arange(values.shape[1]) > 0
+    return values * np.where(is_replicate[None], factors[:, None], 1).astype(values.dtype)
 
 
-def threshold(values: Values, rejected: int) -> Float[Array, " statistics"]:
+def threshold(values: Values, rejected: int) -> Float[Array | np.ndarray, " statistics"]:
     """The value that must be exceeded to be among the `rejected` largest of all columns."""
-    return -jnp.sort(-values[:, 1:], axis=1)[:, rejected - 1]
+    return -_numpy_of(values).sort(-values[:, 1:], axis=1)[:, rejected - 1]
 
 
-def is_defined(values: Values) -> Bool[Array, " statistics"]:
+def is_defined(values: Values) -> Bool[Array | np.ndarray, " statistics"]:
     """Whether there is a p-value: one that is not a number, compared with others, would seem significant."""
-    return jnp.isfinite(values).all(axis=1)
+    return _numpy_of(values).isfinite(values).all(axis=1)
+
+
+def where_defined(
+    p: Float[Array | np.ndarray, " statistics"], is_defined: Bool[Array | np.ndarray, " statistics"]
+) -> Any:
+    """The p-values, or NaN."""
+    return _numpy_of(p).where(is_defined, p, np.nan)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
 import jax
@@ -118,18 +117,17 @@ class GofResult:
         return f"GofResult({'; '.join(tests)}; {', '.join(how)})"
 
 
-@partial(jax.jit, static_argnums=1)
-def _verdict(values: pvalues.Values, num_rejected: int) -> dict[str, Array]:
+def _verdict(values: pvalues.Values, num_rejected: int) -> dict[str, Any]:
     """The fields of a result that follow from the values alone, statistics along the last axis."""
     p, is_defined = pvalues.p_values(values), pvalues.is_defined(values)
     adjusted = pvalues.step_down(p)
     return {
         "statistic": values[:, 0],
-        "p_value": jnp.where(is_defined, p[:, 0], jnp.nan),
-        "adjusted_p_value": jnp.where(is_defined, adjusted, jnp.nan),
+        "p_value": pvalues.where_defined(p[:, 0], is_defined),
+        "adjusted_p_value": pvalues.where_defined(adjusted, is_defined),
         "threshold": pvalues.threshold(values, num_rejected),
         # In ranks, which are exact.
-        "reject": (jnp.round(adjusted * values.shape[1]) <= num_rejected) & is_defined,
+        "reject": ((adjusted * values.shape[1]).round() <= num_rejected) & is_defined,
         "replicates": values[:, 1:].T,
     }
 
@@ -138,9 +136,10 @@ def result_of(
     values: pvalues.Values, scheme: Scheme, settings: Settings, labels: tuple[str, ...], parts: GofResult | None = None
 ) -> GofResult:
     """From a statistic, or several, and their replicates to a result."""
-    verdict = _verdict(values, settings.num_rejected)
+    verdict = _verdict(pvalues.on_host(values), settings.num_rejected)
     if len(labels) == 1:
         verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
+    verdict = jax.tree.map(jnp.asarray, verdict)
     return GofResult(
         **verdict,
         parameter=scheme.parameter,

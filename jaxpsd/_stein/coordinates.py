@@ -79,7 +79,7 @@ class Affine:
             "center" subtracts the mean; "standardize" also divides by the standard deviations;
             "whiten" makes the covariance the identity, by its Cholesky factor. "target" does so for the covariance
             of the target, by its symmetric root, as far as draws and scores imply it: exactly if it is Gaussian,
-            whatever the draws are.
+            whatever the draws are; of other targets, it is the scores that get unit scale.
         target
             The log-density, or the scores at the samples, for the rule "target".
         weights
@@ -232,23 +232,27 @@ class Canonical(NamedTuple):
         Rotated such that the draws are uncorrelated too: there their features are nearly so.
     linearity
         The share of the scores' variance that is linear in the draws, along the axis where it is least: one for a
-        Gaussian target.
+        Gaussian target. Zero where there are too few different draws to tell.
+    num_moves
+        How many draws are not the same as the one before.
     """
 
     for_tests: Affine
     for_regression: Affine
     linearity: Float[Array, ""]
+    num_moves: Float[Array, ""]
 
 
 def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     """Location and covariance of the target, as draws and scores imply them.
 
     A Gaussian target has scores s = −Λ(x − μ). Regressing scores on draws gives Λ and μ without error, whatever the
-    draws are, and a test in coordinates in which Λ is the identity is not disturbed by fitting them. For other targets
-    what the fit leaves of the scores counts too, in tests, and each coordinate is fitted by itself where draws are few
-    (`fit_to_target`); regressions go by the symmetric least-squares fit. Where scores imply no scale, because draws lie
-    between modes or are few, the draws' covariance has to do, in those directions; `fallback` counts them. Draws are
-    standardised first, for the sake of digits, unless it is known how.
+    draws are, and a test in coordinates in which Λ is the identity is not disturbed by fitting them. For other targets,
+    coordinates for tests are between that and those in which scores have the identity as covariance, the nearer to
+    these the less scores are linear; and where draws are few for so many coordinates, each is scaled by itself. Those
+    for regressions go by the symmetric least-squares fit of Λ. Where scores clearly point away from the draws, as they
+    do between modes, or draws are fewer than coordinates, the draws' own scale has to do in those directions;
+    `fallback` counts them. Draws are standardised first, for the sake of digits, unless it is known how.
     """
     if given.target is None:
         raise ValueError("transform='target' needs scores, which are not at hand here; use `Affine.fit` with `target`.")
@@ -256,13 +260,13 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     dim = given.draws.dim
     if given.draws.num_draws <= dim + 1:
         own = replace(by_draws, fallback=jnp.asarray(dim))
-        return Canonical(own, own, jnp.zeros(()))
+        return Canonical(own, own, jnp.zeros(()), jnp.asarray(given.draws.num_draws))
     # Coordinates are chosen, not differentiated through: those of a Gaussian target do not depend on the draws.
     found = jax.lax.stop_gradient(run(fit_to_target, given, by_draws.loc, by_draws.scale))
     if is_concrete(found) and not all(np.isfinite(leaf).all() for leaf in found):
         given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
     for_tests, for_regression = (Affine(found.loc, root, found.fallback) for root in (found.scale, found.joint_axes))
-    return Canonical(for_tests, for_regression, found.linearity)
+    return Canonical(for_tests, for_regression, found.linearity, found.num_moves)
 
 
 def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:
@@ -303,8 +307,9 @@ def find_fallback(transform: Affine | None, draws: Draws) -> tuple[Doubt, ...]:
     if count is None or not is_concrete(count) or int(count) == 0:
         return ()
     message = (
-        f"The scores imply no scale of the target in {int(count)} of {draws.dim} directions, because draws are few, "
-        "far off or between modes; the draws' own scale is used there, so that a scale that is wrong may not show."
+        f"The scores imply no scale of the target in {int(count)} of {draws.dim} directions, because draws are few or "
+        "between modes, or scores have the wrong sign; the draws' own scale is used there, so that a wrong one may not "
+        "show."
     )
     return (Doubt(CoordinatesWarning, message),)
 

@@ -84,7 +84,9 @@ class TargetFit(NamedTuple):
         In how many directions the draws' own location and scale had to do.
     linearity
         The share of the scores' variance that is linear in the draws, along the joint axis where it is least: one for a
-        Gaussian target.
+        Gaussian target. Zero where there are too few different draws to tell.
+    num_moves
+        How many draws are not the same as the one before.
     """
 
     loc: Float[Array, " dim"]
@@ -92,10 +94,11 @@ class TargetFit(NamedTuple):
     joint_axes: Float[Array, "dim dim"]
     fallback: Int[Array, ""]
     linearity: Float[Array, ""]
+    num_moves: Float[Array, ""]
 
 
 def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
-    """Regress scores on draws.
+    """Regress scores on draws, and draws on scores.
 
     In coordinates in which the draws, standardised by their mean and standard deviations, are nearly white: however
     strongly they are correlated, no digits are lost.
@@ -151,6 +154,7 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
     of_white = jnp.where(is_quiet, factor, inverse)
     step, root, fallback = _root_for_tests(scores)
     moved = einsum("ij,j->i", rough, mean[:dim]) + einsum("ij,jk,lk,l->i", white, step, of_white, mean[dim:])
+    num_moves = _num_moves(data)
     # NaN if a score was.
     spoiled = 0 * covariance.sum()
     return TargetFit(
@@ -158,8 +162,16 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
         scale=sd[:, None] * symmetric_root(einsum("ij,jk->ik", white, root)) + spoiled,
         joint_axes=sd[:, None] * joint_axes + spoiled,
         fallback=fallback,
-        linearity=linearity,
+        linearity=jnp.where(num_moves > 2 * dim, linearity, 0),
+        num_moves=num_moves,
     )
+
+
+def _num_moves(data: Data) -> Float[Array, ""]:
+    """Of a chain that stands still, all draws are one."""
+    x = ravel(data.positions)
+    moves = (x[1:] != x[:-1]).any(axis=1)
+    return sum_of_shares(moves.sum(dtype=data.x.dtype))
 
 
 class _Scores(NamedTuple):

@@ -1,5 +1,24 @@
 """How good is a set of Monte Carlo draws? Stein discrepancies in JAX.
 
+Everything at a glance, and is it good enough?   diagnose
+How far off are these draws?                     PSD, KSD, LinearKSD, FSSD, RFSD, SteinDiscrepancy
+Is that more than chance?                        adaptive_test, gof_test, aggregate_test
+Which moments are wrong, and by how much?        moment_table
+What is E[f] under the target, then?             corrected_expectation
+What changes when draws follow the target?       relax
+Which sampler or step size?                      rank, sample_grid
+Is my sampler right, in its test suite?          check
+Many sample sets at once?                        discrepancies, gof_tests
+Many devices or hosts?                           spread
+Draws in batches, or on disk?                    stream, stream_over, save_state, load_state
+Which approximation of a posterior?              compare_approximations
+Draws of another library, mini-batches of data?  from_numpyro, from_numpyro_svi, from_pymc, from_pymc_vi, from_nutpie,
+                                                 from_stan, from_blackjax, from_arviz, minibatch_score
+Pictures?                                        plots
+
+Key first, data next, options by keyword: diagnose(rng_key, target, samples). The target is a log-density, a function of
+one position, or the scores at the samples; samples are (draws, dim) or (chains, draws, dim), or a pytree of such.
+
 The rooms of the library, in the order in which data flows; each uses those above it and none below:
 
 _core           draws in, programs run: checks, doubts, blocks, devices, scores
@@ -68,7 +87,7 @@ if TYPE_CHECKING:
     from jaxpsd.adapters.pymc import from_pymc, from_pymc_vi
     from jaxpsd.adapters.stan import from_stan
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded when they are asked for, since they need what not everyone has.
 _ADAPTERS = {

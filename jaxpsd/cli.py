@@ -46,6 +46,19 @@ Exit codes
 """
 
 
+_QUESTIONS = """
+In Python
+  everything at a glance?                  jaxpsd.diagnose(rng_key, target, samples)
+  how far off are these draws?             jaxpsd.PSD(order)(target, samples), and other discrepancies
+  is that more than chance?                jaxpsd.adaptive_test(rng_key, target, samples)
+  which moments are wrong?                 jaxpsd.moment_table(rng_key, target, samples)
+  what is E[f] under the target?           jaxpsd.corrected_expectation(fn, target, samples)
+  which sampler or setting?                jaxpsd.rank(rng_key, None, target, {label: samples, …})
+  is my sampler right?                     jaxpsd.check(rng_key, target, sample=sampler)
+  all of it                                help(jaxpsd)
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the exit code."""
     options = _build_parser().parse_args(arguments)
@@ -254,15 +267,22 @@ def _get_scores(sampled: Sampled, name: object) -> PyTree:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jaxpsd", description="How good is a set of Monte Carlo draws?")
+    parser = argparse.ArgumentParser(
+        prog="jaxpsd",
+        description="How good is a set of Monte Carlo draws?",
+        epilog=_QUESTIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"jaxpsd {jaxpsd.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, title="questions", metavar="command")
     seed, positive, many = _integer_from(0, 2**32 - 1), _integer_from(1, sys.maxsize), _integer_from(100, 10**9)
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], question: str, summary: str
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name,
-            help=summary,
+            help=question,
             description=summary[0].upper() + summary[1:] + ".",
             epilog=None if name == "demo" else _FILES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -273,15 +293,37 @@ def _build_parser() -> argparse.ArgumentParser:
         added.add_argument("--float64", action="store_true", help="compute in double precision")
         return added
 
-    demo = command("demo", _demo, "choose the step size of a stochastic-gradient sampler, and draw what it looks like")
+    demo = command(
+        "demo",
+        _demo,
+        "what does it look like? A step size is chosen, and drawn",
+        "choose the step size of a stochastic-gradient sampler, and draw what it looks like",
+    )
     demo.add_argument("--draws", type=many, default=10_000, help="steps of each chain after burn-in (%(default)s)")
     demo.add_argument("--order", type=int, choices=range(1, 5), default=2, help="polynomial order (%(default)s)")
     demo.add_argument("--folder", type=Path, default=Path("jaxpsd-demo"), help="where figures go (%(default)s)")
 
-    diagnose = command("diagnose", _diagnose, "report on a file of draws: what is wrong, and what to do")
-    test = command("test", _test, "test whether the draws in a file could come from the target")
-    moments = command("moments", _moments, "say which moments of the draws in a file are wrong, and by how much")
-    ranked = command("rank", _rank, "rank files of draws by their discrepancy")
+    diagnose = command(
+        "diagnose",
+        _diagnose,
+        "how good are these draws, is that good enough, and what to do?",
+        "report on a file of draws: what is wrong, and what to do",
+    )
+    test = command(
+        "test",
+        _test,
+        "could these draws come from the target, or is it more than chance?",
+        "test whether the draws in a file could come from the target",
+    )
+    moments = command(
+        "moments",
+        _moments,
+        "which moments are wrong, and by how much?",
+        "say which moments of the draws in a file are wrong, and by how much",
+    )
+    ranked = command(
+        "rank", _rank, "which sampler, step size or guide is best?", "rank files of draws by their discrepancy"
+    )
     for added in (diagnose, test, moments):
         added.add_argument("file", type=Path, nargs="+", help="the draws; of CmdStan, one file for each chain")
         added.add_argument("--scores", type=Path, help="a file with the scores at the draws")

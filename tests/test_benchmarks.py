@@ -164,11 +164,3 @@ def test_an_interval_of_public_posteriors_is_held_to_the_truth():
     held = judging.hold(stated, ends, np.array([0.25, -0.2, 0.0]), np.zeros(3), ("a", "b", "c"))
     assert [held[key] for key in ("all", "stated", "covered", "signed", "sign right")] == [3, 2, 1, 2, 1]
     assert held["worst miss"]["name"] == "b"
-
-
-def test_tables_of_speed_in_the_readme_are_those_of_the_results():
-    readme, results = ((ROOT / name).read_text() for name in ("README.md", "benchmarks/results/speed.md"))
-    section = readme.split("## Speed")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    assert rows
-    assert set(rows) <= set(results.splitlines())

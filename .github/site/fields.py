@@ -1,0 +1,45 @@
+"""Docstrings for the site, where `help()` shows them as they are.
+
+Fields of a class, a name and below it, indented, what it is, become a section of attributes, as NumPy's style has it.
+Parameters that share a line are taken apart, so that each has its own type.
+"""
+
+import re
+from typing import Any
+
+import griffe
+
+_FIELD = re.compile(r"^(\w[\w, ]*)(?:\([^)]*\))?\n((?:    .*\n?)+)", re.MULTILINE)
+
+
+_SHARED = re.compile(r"^(\w+(?:, \w+)+)\n((?:    .*\n?)+)", re.MULTILINE)
+
+
+class Fields(griffe.Extension):
+    """Turn the list of fields of a class into a section, and take parameters apart."""
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Rewrite the docstring before it is parsed."""
+        if func.docstring is not None:
+            func.docstring.value = _SHARED.sub(
+                lambda match: "".join(f"{name}\n{match[2].rstrip()}\n" for name in match[1].split(", ")),
+                func.docstring.value,
+            )
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Rewrite the docstring before it is parsed."""
+        if cls.docstring is None:
+            return
+        text, section, rest = _split(cls.docstring.value)
+        fields = _FIELD.findall(text)
+        if not fields:
+            return
+        before = text[: _FIELD.search(text).start()]  # pyright: ignore[reportOptionalMemberAccess]
+        listed = "".join(f"{name.strip()}\n{what.rstrip()}\n" for name, what in fields)
+        cls.docstring.value = f"{before}Attributes\n----------\n{listed}\n{section}{rest}"
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """What comes before the first section, and from there on."""
+    match = re.search(r"^\w[\w ]*\n-{3,}\n", text, re.MULTILINE)
+    return (text, "", "") if match is None else (text[: match.start()], match[0], text[match.end() :])

@@ -195,13 +195,8 @@ def right_draws_are_seldom_rejected(name, tests):
 
 def test_the_study_of_aggregated_ksd_keeps_its_promises():
     kernels = ("ten widths", "median · 2^i", "median width")
-    assert right_draws_are_seldom_rejected("gamma, 0.0", (*kernels, "adaptive"))
-    assert right_draws_are_seldom_rejected("machine, 0.0", kernels)
-
-
-@pytest.mark.xfail(reason="coordinates fitted to 1000 draws of 50 coordinates with scores far from linear bias squares")
-def test_the_adaptive_test_keeps_its_level_for_a_boltzmann_machine():
-    assert right_draws_are_seldom_rejected("machine, 0.0", ("adaptive",))
+    for name in ("gamma, 0.0", "machine, 0.0"):
+        assert right_draws_are_seldom_rejected(name, (*kernels, "adaptive"))
 
 
 def test_the_study_of_other_discrepancies_keeps_its_promises():

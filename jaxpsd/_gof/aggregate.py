@@ -80,7 +80,7 @@ def aggregate_test(
     Examples
     --------
     >>> import jax
-    >>> import numpy as np
+    >>> import jax.numpy as jnp
     >>> import jaxpsd
     >>> def logdensity(x):
     ...     return -0.5 * jnp.sum(x**2)

@@ -109,7 +109,8 @@ def _tail_shape(log_weights: Float[np.ndarray, " draws"]) -> float:
     try:
         from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
 
-        return float(array_stats.psislw(log_weights)[1])
+        # It takes log-likelihoods, whose negatives are the log-weights of leave-one-out; ArviZ 0.x takes weights.
+        return float(array_stats.psislw(-log_weights)[1])
     except ImportError:
         pass
     try:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
+from jaxpsd._choose.approximations import _tail_shape
 
 KEY = jax.random.key(0)
 X = jax.random.normal(KEY, (2000, 2))
@@ -30,6 +31,16 @@ def test_the_tail_of_weights_stands_beside_the_discrepancy():
     assert table.pareto_k[2] > 0.7
     assert "Pareto k̂" in repr(table)
     assert table.to_dict()["ranking"][0]["pareto_k"] is None
+
+
+@pytest.mark.parametrize("k", [0.3, 0.9])
+def test_the_shape_of_a_tail_is_that_of_pareto_weights(k):
+    """By whichever of ArviZ and arviz-stats is installed, which differ in the sign of what they take."""
+    uniform = np.random.default_rng(0).uniform(size=20_000)
+    # Weights U⁻ᵏ have a Pareto tail of shape k; their inverses are bounded, and have a negative one. The standard error
+    # of the estimate from m = 3√n tail weights is about (1 + k) / √m < 0.1.
+    assert _tail_shape(-k * np.log(uniform)) == pytest.approx(k, abs=0.3)
+    assert _tail_shape(k * np.log(uniform)) < 0.1
 
 
 def test_without_densities_it_is_a_ranking():

@@ -41,7 +41,8 @@ class ImpliedErrors(NamedTuple):
         How far it may be off, beside, for what the features do not see.
     sd_ratio
         Ratio of the draws' standard deviation to the target's; None where features are of order 1. Where it is NaN, so
-        are correlations, and errors of means, whose unit it is, unless the target is Gaussian.
+        are correlations; and errors of means, whose unit it is, are known no better than it is, unless the target is
+        Gaussian.
     sd_ratio_se
         Its standard error.
     sd_ratio_unseen
@@ -185,21 +186,24 @@ def errors_of(regression: Regression, exact_sd: Float[Array, " dim"], dim: int, 
     columns = jnp.concatenate([regression.influence, regression.residual, regression.deviation])
     moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(columns)
 
-    def uncertainty(part: Array) -> tuple[Array, Array, Array, Array]:
+    def uncertainty(part: Array, of_unit: Array | float = 0.0) -> tuple[Array, Array, Array, Array]:
         """Standard error, what may be unseen, the share explained, and whether that is enough for a number."""
         influence, residual, deviation = jnp.split(part, 3)
-        unseen, explained = regression.unseen_of(residual), explained_share(residual, deviation)
+        unseen = jnp.hypot(regression.unseen_of(residual), of_unit)
+        explained = explained_share(residual, deviation)
         is_known = (explained >= LEAST_EXPLAINED) & (unseen <= _MOST_UNSEEN)
         return regression.error_of_mean(influence), unseen, explained, jnp.where(is_known, 0, jnp.nan)
 
-    mean_se, mean_unseen, mean_explained, mean_known = uncertainty(moved[0])
     log_se, log_unseen, sd_explained, sd_known = uncertainty(moved[1])
+    # An error of a mean is known no better than its unit.
+    doubt = jnp.where(jnp.isnan(exact_sd), jnp.hypot(NORMAL_95 * log_se, log_unseen), 0)
+    mean_se, mean_unseen, mean_explained, mean_known = uncertainty(moved[0], jnp.abs(off) * jnp.expm1(doubt))
     correlation_se, correlation_unseen, _, correlation_known = uncertainty(moved[2])
     ratio = jnp.exp(log_ratio) + sd_known
     # Of first moments alone nothing else can be said.
     has_scales = len(regression.value) > dim
-    # In units that are not known, no error of a mean is.
-    mean_known += jnp.where(jnp.isnan(exact_sd), 0 * ratio if has_scales else jnp.nan, 0)
+    if not has_scales:
+        mean_known += 0 * exact_sd
 
     def matrix(entries: Array) -> Array | None:
         return _symmetric(entries, dim, above) if interactions else None

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from jax.typing import ArrayLike
+
 from jaxpsd._core.types import Choice
 
 
@@ -49,6 +52,18 @@ class Origin:
         if self.kind not in kinds:
             raise ValueError(f"`kind` must be one of {', '.join(map(repr, kinds))}; got {self.kind!r}.")
         object.__setattr__(self, "kind", Kind(self.kind))
+
+    @classmethod
+    def of_transitions(
+        cls, kind: str, library: str | None, diverged: ArrayLike | None = None, acceptance: ArrayLike | None = None
+    ) -> "Origin":
+        """From what a sampler says of each transition: whether it diverged, and the probability of acceptance."""
+        return cls(
+            kind,
+            library,
+            None if diverged is None else int(np.sum(np.asarray(diverged))),
+            None if acceptance is None else float(np.mean(np.asarray(acceptance))),
+        )
 
     @property
     def is_approximation(self) -> bool:

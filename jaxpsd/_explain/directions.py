@@ -135,4 +135,4 @@ def _errors_along(coefficients: np.ndarray, psd: PSD, given: Given, effective: f
     u, dtype = x @ coefficients, given.draws.dtype
     functions = _Combination(*(jnp.asarray(part, dtype) for part in (coefficients, u.mean(), u.std())))
     regression = regress(functions, psd, given, effective)
-    return errors_of(regression, jnp.full(1, jnp.nan, dtype), 1, False)
+    return errors_of(regression, np.full(1, np.nan, dtype), 1, False)

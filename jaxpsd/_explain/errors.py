@@ -153,19 +153,29 @@ def implied_errors(
     given: Given, coordinates: Canonical, standardized: Affine, effective: float, *, interactions: bool = True
 ) -> ImpliedErrors:
     """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
+    if is_concrete(coordinates.num_moves):
+        # Draws that are the same as the one before say nothing more.
+        effective = min(effective, 1 + float(coordinates.num_moves))
     psd = explaining_psd(given, coordinates, effective, interactions=interactions)
     interactions = psd.interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(standardized, psd.order, interactions)
     worth = max(effective, float(coordinates.num_moves)) if _is_gaussian(coordinates) else effective
     regression = regress(moments, psd, given, worth)
-    # In units of the draws' standard deviations.
-    sd = jnp.linalg.norm(coordinates.for_regression.scale, axis=1) / standardized.scale
-    return errors_of(regression, jnp.where(_is_gaussian(coordinates), sd, jnp.nan), given.draws.dim, interactions)
+    return errors_of(regression, _exact_sd(coordinates, standardized), given.draws.dim, interactions)
+
+
+def _exact_sd(coordinates: Canonical, standardized: Affine) -> Float[np.ndarray, " dim"]:
+    """The target's standard deviations in units of the draws', if it is Gaussian; NaN otherwise."""
+    if not _is_gaussian(coordinates):
+        return np.full(standardized.loc.shape, np.nan, standardized.loc.dtype)
+    return np.linalg.norm(coordinates.for_regression.scale, axis=1) / np.asarray(standardized.scale)
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def errors_of(regression: Regression, exact_sd: Float[Array, " dim"], dim: int, interactions: bool) -> ImpliedErrors:
+def errors_of(
+    regression: Regression, exact_sd: Float[Array | np.ndarray, " dim"], dim: int, interactions: bool
+) -> ImpliedErrors:
     """From a regression of first, and perhaps second, moments of so many coordinates.
 
     Standard deviations of the target are known exactly if it is Gaussian, and NaN otherwise.

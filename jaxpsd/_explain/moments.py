@@ -321,7 +321,7 @@ def _evidence(columns: pvalues.AnyValues) -> tuple[dict[str, Any], pvalues.AnyVa
     """Fields of a table, from mean features and their replicates, a column each; and the squared norm of each."""
     error = (columns[:, 1:] ** 2).mean(axis=1) ** 0.5
     # A feature that is zero for every draw is no evidence.
-    score = columns / (error + (error == 0))[:, None]
+    score = columns * (error > 0)[:, None] / (error + (error == 0))[:, None]
     extremeness = abs(score)
     evidence = {
         "mean": columns[:, 0],

@@ -254,7 +254,7 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
         e = f - einsum("nj,jk->nk", centred, slope)
         projected = einsum("nj,ji->ni", centred * inverse[None], directions) / jnp.sqrt(eigenvalues + ridge)[None]
         leverage = block_weights * (1 + (projected**2).sum(axis=1))
-        e = e * _left_out(leverage, freedom, n, effective)[:, None]
+        e = _left_out(e, f, leverage, freedom, n, effective)
         g = share * (1 - einsum("nj,j->n", centred, tilt)[:, None])
         influence = (g * e).reshape(-1, problem.stretch, e.shape[1]).mean(axis=1)
         # Of the first draw of each stretch; squares are weighted.
@@ -296,7 +296,7 @@ def _from_gram(data: Data, problem: _Problem) -> _Fit:
     e = centred - einsum("nm,mk->nk", matrix, solved)
     kept = eigenvalues / (eigenvalues + ridge)
     leverage, freedom = (directions**2 * kept[None]).sum(axis=1), 1 + kept.sum()
-    e = e * _left_out(1 / n + leverage, freedom, n, problem.effective)[:, None]
+    e = _left_out(e, centred, 1 / n + leverage, freedom, n, problem.effective)
     tilt = einsum("ni,mi,m->n", shrunk, directions, along_mean) / unit
     g = 1 - (tilt - tilt.mean())
     value = f_mean - einsum("n,nk->k", along_mean, solved) / (n * unit)
@@ -315,13 +315,24 @@ def _at_most(seen: Scalar, freedom: Scalar, effective: Scalar) -> Scalar:
     return jnp.maximum(seen - freedom / effective, 0) + jnp.sqrt(2 * freedom) / effective
 
 
-def _left_out(leverage: Float[Array, " draws"], freedom: Scalar, n: int, effective: Scalar) -> Float[Array, " draws"]:
-    """What turns residuals into those of a fit to all other draws.
+def _left_out(
+    residual: Float[Array, "block functions"],
+    deviation: Float[Array, "block functions"],
+    leverage: Float[Array, " block"],
+    freedom: Scalar,
+    n: int,
+    effective: Scalar,
+) -> Float[Array, "block functions"]:
+    """The residuals of a fit to all other draws.
 
-    Dependent draws are fitted more closely than their number suggests, all of them alike.
+    Dependent draws are fitted more closely than their number suggests, all of them alike; and if the fit is as free as
+    they are, it goes through all of them, and says nothing of any function.
     """
-    closely = jnp.sqrt((1 - freedom / n) / jnp.maximum(1 - freedom / effective, 1 - _LARGEST_LEVERAGE))
-    return jnp.maximum(closely, 1) / (1 - jnp.minimum(leverage, _LARGEST_LEVERAGE))
+    taken = freedom / effective
+    tells = (taken < _LARGEST_LEVERAGE) | (2 * effective > n)
+    closely = jnp.sqrt((1 - freedom / n) / jnp.maximum(1 - taken, 1 - _LARGEST_LEVERAGE))
+    left = residual * (jnp.maximum(closely, 1) / (1 - jnp.minimum(leverage, _LARGEST_LEVERAGE)))[:, None]
+    return jnp.where(tells, left, deviation)
 
 
 def _ridge(

@@ -156,14 +156,12 @@ class Report:
             "r_hat": self.r_hat,
         }
         table = np.stack([np.asarray(values, np.float64) for values in metrics.values()])
-        parts = np.split(table, np.cumsum([prod(shape) for shape in self.shapes.values()])[:-1], axis=1)
-        variables = {
-            name: part.reshape(-1, *shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
-        }
-        dataset = self.dimensions.to_dataset(variables, {dim: list(metrics)})
         ends = np.cumsum([0, *(prod(shape) for shape in self.shapes.values())])
-        for name, start, stop in zip(self.shapes, ends[:-1], ends[1:], strict=True):
-            dataset[name].attrs["names"] = list(self.moments.names[start:stop])
+        places = {name: slice(*ends[k : k + 2]) for k, name in enumerate(self.shapes)}
+        variables = {name: table[:, places[name]].reshape(-1, *shape) for name, shape in self.shapes.items()}
+        dataset = self.dimensions.to_dataset(variables, {dim: list(metrics)})
+        for name, place in places.items():
+            dataset[name].attrs["names"] = list(self.moments.names[place])
         return dataset
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ Values = Float[Array, "statistics columns"]
 AnyValues = Values | Float[np.ndarray, "statistics columns"]
 """The same, on a device or on the host."""
 
-# AnyValues that differ by so many units of rounding are ties.
+# Values that differ by so many units of rounding are ties.
 _ROUNDING = 16
 
 

@@ -265,7 +265,8 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     found = jax.lax.stop_gradient(run(fit_to_target, given, by_draws.loc, by_draws.scale))
     if is_concrete(found) and not all(np.isfinite(leaf).all() for leaf in found):
         given.raise_for_value("The scale of the target", "Give a `transform` of your own.")
-    for_tests, for_regression = (Affine(found.loc, root, found.fallback) for root in (found.scale, found.joint_axes))
+    for_tests = Affine(found.loc, found.scale, found.fallback)
+    for_regression = Affine(found.loc, found.joint_axes, found.joint_fallback)
     return Canonical(for_tests, for_regression, found.linearity, found.num_moves)
 
 

@@ -63,7 +63,7 @@ def fit_to_draws(data: Data, rule: Rule) -> tuple[Array, Array]:
     return loc, jnp.where(independent, sd, jnp.nan)[:, None] * factor
 
 
-# The scale of a direction is taken from the slope of the scores if that is so many standard errors above zero.
+# Slopes of scores are positive, or negative, if they are so many standard errors from zero.
 _CLEARLY = 3
 
 # Scores that are not linear leave noise in a matrix that is fitted to them, which a test in its coordinates takes for
@@ -80,8 +80,8 @@ class TargetFit(NamedTuple):
         A root of its covariance that does not look at the draws: the symmetric one, but for the units.
     joint_axes
         Another one, M, in whose coordinates M⁻¹x the draws are uncorrelated too.
-    fallback
-        In how many directions the draws' own location and scale had to do.
+    fallback, joint_fallback
+        In how many directions of each the draws' own scale had to do.
     linearity
         The share of the scores' variance that is linear in the draws, along the joint axis where it is least: one for a
         Gaussian target. Zero where there are too few different draws to tell.
@@ -93,6 +93,7 @@ class TargetFit(NamedTuple):
     scale: Float[Array, "dim dim"]
     joint_axes: Float[Array, "dim dim"]
     fallback: Int[Array, ""]
+    joint_fallback: Int[Array, ""]
     linearity: Float[Array, ""]
     num_moves: Float[Array, ""]
 
@@ -139,7 +140,7 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
     factor = jnp.where(is_regular, factor, inverse)
     slope = -jax.scipy.linalg.solve_triangular(factor, einsum("ij,jk->ik", cross, factor), lower=True).T
     scores = _Scores(slope, einsum("ji,jk,kl->il", factor, of_scores, factor), n, is_regular)
-    joint_root, linearity = _joint_root(scores)
+    joint_root, joint_fallback, linearity = _joint_root(scores)
     joint_axes = einsum("ij,jk,kl->il", rough, factor, joint_root)
     # Where a matrix would be too noisy for a test, each coordinate by itself.
     apart = _Scores(
@@ -162,6 +163,7 @@ def fit_to_target(data: Data, centre: Array, sd: Array) -> TargetFit:
         scale=sd[:, None] * symmetric_root(einsum("ij,jk->ik", white, root)) + spoiled,
         joint_axes=sd[:, None] * joint_axes + spoiled,
         fallback=fallback,
+        joint_fallback=joint_fallback,
         linearity=jnp.where(num_moves > 2 * dim, linearity, 0),
         num_moves=num_moves,
     )
@@ -240,17 +242,18 @@ def _root_for_tests(scores: _Scores) -> tuple[Array, Array, Int[Array, ""]]:
     return einsum("ij,kj,kl->il", inside, inside, step), root, dim - is_implied.sum()
 
 
-def _joint_root(scores: _Scores) -> tuple[Array, Float[Array, ""]]:
+def _joint_root(scores: _Scores) -> tuple[Array, Int[Array, ""], Float[Array, ""]]:
     """A root of the covariance along whose axes draws are uncorrelated too, and how linear scores are at least.
 
-    By the symmetric part of B, or the draws' own where that is not clearly positive.
+    By the symmetric part of B, or the draws' own where that is not clearly positive: in how many directions, comes
+    second.
     """
     slope, n, dim = scores.slope, scores.num_draws, len(scores.slope)
     precision, axes = jnp.linalg.eigh((slope + slope.T) / 2)
     left = jnp.maximum(einsum("ji,jk,ki->i", axes, scores.left(), axes), 0) * n / jnp.maximum(n - dim - 1, 1)
     is_implied = scores.is_regular & (precision > _CLEARLY * jnp.sqrt(left / n))
     root = axes / jnp.sqrt(jnp.where(is_implied, precision, 1))[None]
-    return root, scores.linearity(axes).min()
+    return root, dim - is_implied.sum(), scores.linearity(axes).min()
 
 
 def _rough_factor(data: Data, centre: Array, sd: Array) -> Float[Array, "dim dim"]:

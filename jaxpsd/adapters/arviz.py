@@ -134,9 +134,4 @@ def origin_of(data: Any, group: str = "posterior", library: str | None = None) -
     rates = [name for name in ("acceptance_rate", "accept_prob", "mean_tree_accept") if name in stats]
     if "diverging" not in stats and not rates:
         return Origin(library=library)
-    return Origin(
-        Kind.MCMC,
-        library,
-        int(np.asarray(stats["diverging"]).sum()) if "diverging" in stats else None,
-        float(np.mean(np.asarray(stats[rates[0]]))) if rates else None,
-    )
+    return Origin.of_transitions(Kind.MCMC, library, stats.get("diverging"), stats[rates[0]] if rates else None)

@@ -113,9 +113,4 @@ def _origin(states: PyTree, infos: Any) -> Origin:
         kind = Kind.MCMC
     else:
         return UNKNOWN
-    return Origin(
-        kind,
-        "BlackJAX",
-        None if diverged is None else int(np.sum(np.asarray(diverged))),
-        None if rate is None else float(np.mean(np.asarray(rate))),
-    )
+    return Origin.of_transitions(kind, "BlackJAX", diverged, rate)

@@ -77,8 +77,7 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
         error.add_note("jaxpsd: `from_numpyro` takes an MCMC that has been run.")
         raise
     num_chains = next(iter(constrained.values())).shape[0]
-    diverging = mcmc.get_extra_fields().get("diverging")
-    origin = Origin(Kind.MCMC, "NumPyro", None if diverging is None else int(diverging.sum()))
+    origin = Origin.of_transitions(Kind.MCMC, "NumPyro", mcmc.get_extra_fields().get("diverging"))
     return _unconstrain(model, args, kwargs, join_draws(constrained), num_chains, origin)
 
 

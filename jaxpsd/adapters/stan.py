@@ -186,7 +186,7 @@ def _from_pystan(model: Any, fit: Any, *, progress: bool) -> tuple[Draws, Draws]
         prefixes = _prefixes(names, x, flat)
     else:
         names, prefixes = [f"x.{k + 1}" for k in range(x.shape[1])], {}
-    origin = Origin(Kind.MCMC, "Stan", int(by_chain("divergent__").sum()), float(by_chain("accept_stat__").mean()))
+    origin = Origin.of_transitions(Kind.MCMC, "Stan", by_chain("divergent__"), by_chain("accept_stat__"))
     return tuple(draws_of_columns(rows, names, fit.num_chains, origin, prefixes) for rows in (scores, x))  # pyright: ignore
 
 

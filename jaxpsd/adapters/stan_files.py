@@ -67,13 +67,7 @@ def read_diagnostics(paths: Sequence[Path], *, warmup: bool = False) -> tuple[Dr
     # The potential is −log p, and so is its gradient.
     scores = -np.stack([table[f"g_{name}"] for name in names], axis=1)
     _check_sign(x, scores, names, first.path)
-    diverged, accepted = table.get("divergent__"), table.get("accept_stat__")
-    origin = Origin(
-        Kind.MCMC,
-        "Stan",
-        None if diverged is None else int(diverged.sum()),
-        None if accepted is None else float(accepted.mean()),
-    )
+    origin = Origin.of_transitions(Kind.MCMC, "Stan", table.get("divergent__"), table.get("accept_stat__"))
     return tuple(draws_of_columns(values, names, len(chains), origin) for values in (scores, x))  # pyright: ignore
 
 

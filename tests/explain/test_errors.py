@@ -157,6 +157,35 @@ def test_coordinates_that_are_too_many_for_scales_have_errors_of_means():
     assert np.isfinite(errors.explained)
 
 
+def test_nothing_is_known_from_fewer_draws_than_coordinates():
+    x = jax.random.normal(jax.random.key(7), (20, 30))
+    errors = errors_of(-x, x)
+    assert np.isnan(errors.mean_off).all()
+    assert np.isnan(errors.sd_ratio).all()
+
+
+def test_nor_from_chains_that_stand_still():
+    # Four points look linear in any score.
+    x = jnp.repeat(jax.random.normal(jax.random.key(8), (4, 1, 30)), 100, axis=1)
+    errors = errors_of(-x, x)
+    assert np.isnan(errors.mean_off).all()
+    assert np.isnan(errors.sd_ratio).all()
+
+
+def test_the_unit_of_a_gaussian_target_is_exact_where_features_do_not_tell_it():
+    # Draws that are far too narrow along most axes, in single precision.
+    rng = np.random.default_rng(10)
+    axes = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    precision = (axes * np.geomspace(1e-4, 1, 40)) @ axes.T
+    x = rng.normal(size=(500, 40)) / np.sqrt(np.diag(precision))
+    errors = errors_of(jnp.asarray(-x @ precision, jnp.float32), jnp.asarray(x, jnp.float32))
+    right = x.mean(axis=0) / np.sqrt(np.diag(np.linalg.inv(precision)))
+    low, high = errors.mean_off_interval()
+    is_stated = ~np.isnan(low)
+    assert is_stated.any()
+    assert ((low <= right) & (right <= high))[is_stated].all()
+
+
 def test_as_few_features_as_a_gaussian_target_takes():
     x = jax.random.normal(jax.random.key(6), (1000, 2))
     for target, order in ((-x, 2), (-(x**3), 4)):

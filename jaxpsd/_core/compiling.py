@@ -7,7 +7,7 @@ compiled in the same way.
 
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.extend import core
+from jaxtyping import PRNGKeyArray
 
 Options = dict[str, bool | int]
 
@@ -31,6 +32,14 @@ _UNKNOWN_LENGTH = 100
 
 # Structures and shapes of arguments that a program remembers.
 _MOST_SIGNATURES = 1024
+
+
+def as_array(value: Any, dtype: Any = None) -> jax.Array:
+    """A value as an array of JAX's; unlike `jnp.asarray`, without compiling a program for each shape.
+
+    It may share memory with an array of NumPy's, which must not be changed any more.
+    """
+    return value if isinstance(value, jax.Array) else jax.device_put(np.asarray(value, dtype))
 
 
 class compile_by_work:
@@ -105,3 +114,9 @@ def _are_known() -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+@partial(compile_by_work, static_argnums=1)
+def split_key(rng_key: PRNGKeyArray, count: int = 2) -> tuple[PRNGKeyArray, ...]:
+    """As `jax.random.split`, in one program."""
+    return tuple(jax.random.split(rng_key, count))

@@ -147,7 +147,7 @@ def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, in
 
 def _is_gaussian(coordinates: Canonical) -> bool:
     """Whether the target is, as far as its scores at the draws tell."""
-    return is_concrete(coordinates.linearity) and bool(coordinates.linearity > _GAUSSIAN)
+    return is_concrete(coordinates.linearity) and float(coordinates.linearity) > _GAUSSIAN
 
 
 def implied_errors(

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 
 from jaxpsd._core.blocks import block_length, einsum, map_over_blocks, sum_over_blocks, weighted
 from jaxpsd._core.checks import is_concrete
+from jaxpsd._core.compiling import as_array
 from jaxpsd._core.draws import join_draws, split_draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
@@ -162,7 +163,7 @@ def regress(functions: Functions, psd: PSD, given: Given, effective: float | Non
         effective = n / time if is_dependent else None
     effective = float(n) if effective is None else effective
     stretch = max(1, min(n // _POINTS, n // draws.num_chains // 2))
-    problem = _Problem(plan, functions, jnp.asarray(effective, draws.dtype), draws.num_chains, stretch)
+    problem = _Problem(plan, functions, as_array(effective, draws.dtype), draws.num_chains, stretch)
     fit = run(_from_features if from_features else _from_gram, given, problem, result="gathered")
     if is_concrete(fit) and not all(np.isfinite(leaf).all() for leaf in fit):
         remedy = "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64."

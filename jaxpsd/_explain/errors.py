@@ -13,6 +13,7 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
+from jaxpsd._core.blocks import einsum
 from jaxpsd._core.checks import is_concrete
 from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.scores import Given
@@ -195,7 +196,7 @@ def errors_of(
     # Delta method: how each draw moves the moments, and those the quantities; what the features leave of them; and how
     # they vary.
     columns = jnp.concatenate([regression.influence, regression.residual, regression.deviation])
-    moved = jax.vmap(lambda by: jax.jvp(quantities, (regression.value,), (by,))[1])(columns)
+    moved = [einsum("nk,jk->nj", columns, slope) for slope in jax.jacfwd(quantities)(regression.value)]
 
     def uncertainty(part: Array, of_unit: Array | float = 0.0) -> tuple[Array, Array, Array, Array]:
         """Standard error, what may be unseen, the share explained, and whether that is enough for a number."""

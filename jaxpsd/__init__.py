@@ -35,51 +35,50 @@ plots, demo, cli
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jaxpsd._choose.approximations import compare_approximations
-from jaxpsd._choose.grid import sample_grid
-from jaxpsd._choose.rank import rank
-from jaxpsd._choose.ranking import Comparison, Ranking
-from jaxpsd._core.doubts import (
-    ChainsWarning,
-    CoordinatesWarning,
-    CorrectionWarning,
-    DependentDrawsWarning,
-    HeavyTailsWarning,
-    PrecisionWarning,
-    ScalesWarning,
-)
-from jaxpsd._core.draws import Draws
-from jaxpsd._core.minibatch import minibatch_score
-from jaxpsd._core.origins import Origin
-from jaxpsd._core.scores import score
-from jaxpsd._core.sharding import spread
-from jaxpsd._discrepancies.base import Discrepancy
-from jaxpsd._discrepancies.custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
-from jaxpsd._discrepancies.fssd import FSSD, OptimizedFSSD
-from jaxpsd._discrepancies.ksd import KSD, LinearKSD
-from jaxpsd._discrepancies.psd import PSD
-from jaxpsd._discrepancies.rfsd import RFSD
-from jaxpsd._explain.check import CannotTell, check
-from jaxpsd._explain.diagnose import diagnose
-from jaxpsd._explain.errors import ImpliedErrors
-from jaxpsd._explain.expectations import CorrectedExpectation, corrected_expectation
-from jaxpsd._explain.findings import Finding
-from jaxpsd._explain.moments import MomentTable, moment_table
-from jaxpsd._explain.relax import relax
-from jaxpsd._explain.relaxation import FunctionChange, Relaxation
-from jaxpsd._explain.report import DetectableErrors, Report
-from jaxpsd._gof.adaptive import adaptive_test
-from jaxpsd._gof.aggregate import aggregate_test
-from jaxpsd._gof.gof_test import gof_test
-from jaxpsd._gof.result import GofResult
-from jaxpsd._scale.out_of_core import load_state, save_state, stream_over
-from jaxpsd._scale.sets import discrepancies, gof_tests
-from jaxpsd._scale.stream import Stream, stream
-from jaxpsd._stein.coordinates import Affine
-from jaxpsd._stein.kernels import IMQ, Gaussian, MomentKernel
-from jaxpsd._stein.operators import stein_operator
-
 if TYPE_CHECKING:
+    from jaxpsd._choose.approximations import compare_approximations
+    from jaxpsd._choose.grid import sample_grid
+    from jaxpsd._choose.rank import rank
+    from jaxpsd._choose.ranking import Comparison, Ranking
+    from jaxpsd._core.doubts import (
+        ChainsWarning,
+        CoordinatesWarning,
+        CorrectionWarning,
+        DependentDrawsWarning,
+        HeavyTailsWarning,
+        PrecisionWarning,
+        ScalesWarning,
+    )
+    from jaxpsd._core.draws import Draws
+    from jaxpsd._core.minibatch import minibatch_score
+    from jaxpsd._core.origins import Origin
+    from jaxpsd._core.scores import score
+    from jaxpsd._core.sharding import spread
+    from jaxpsd._discrepancies.base import Discrepancy
+    from jaxpsd._discrepancies.custom import FeatureDiscrepancy, KernelDiscrepancy, SteinDiscrepancy
+    from jaxpsd._discrepancies.fssd import FSSD, OptimizedFSSD
+    from jaxpsd._discrepancies.ksd import KSD, LinearKSD
+    from jaxpsd._discrepancies.psd import PSD
+    from jaxpsd._discrepancies.rfsd import RFSD
+    from jaxpsd._explain.check import CannotTell, check
+    from jaxpsd._explain.diagnose import diagnose
+    from jaxpsd._explain.errors import ImpliedErrors
+    from jaxpsd._explain.expectations import CorrectedExpectation, corrected_expectation
+    from jaxpsd._explain.findings import Finding
+    from jaxpsd._explain.moments import MomentTable, moment_table
+    from jaxpsd._explain.relax import relax
+    from jaxpsd._explain.relaxation import FunctionChange, Relaxation
+    from jaxpsd._explain.report import DetectableErrors, Report
+    from jaxpsd._gof.adaptive import adaptive_test
+    from jaxpsd._gof.aggregate import aggregate_test
+    from jaxpsd._gof.gof_test import gof_test
+    from jaxpsd._gof.result import GofResult
+    from jaxpsd._scale.out_of_core import load_state, save_state, stream_over
+    from jaxpsd._scale.sets import discrepancies, gof_tests
+    from jaxpsd._scale.stream import Stream, stream
+    from jaxpsd._stein.coordinates import Affine
+    from jaxpsd._stein.kernels import IMQ, Gaussian, MomentKernel
+    from jaxpsd._stein.operators import stein_operator
     from jaxpsd.adapters.arviz import from_arviz
     from jaxpsd.adapters.blackjax import from_blackjax
     from jaxpsd.adapters.numpyro import from_numpyro, from_numpyro_svi
@@ -89,27 +88,71 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Loaded when they are asked for, since they need what not everyone has.
-_ADAPTERS = {
-    "from_arviz": "arviz",
-    "from_blackjax": "blackjax",
-    "from_numpyro": "numpyro",
-    "from_numpyro_svi": "numpyro",
-    "from_nutpie": "nutpie",
-    "from_pymc": "pymc",
-    "from_pymc_vi": "pymc",
-    "from_stan": "stan",
+# Where public names are from. They are loaded when they are asked for: some need what not everyone has, and the command
+# line answers before JAX is there.
+_HOMES = {
+    "_choose.approximations": ("compare_approximations",),
+    "_choose.grid": ("sample_grid",),
+    "_choose.rank": ("rank",),
+    "_choose.ranking": ("Comparison", "Ranking"),
+    "_core.doubts": (
+        "ChainsWarning",
+        "CoordinatesWarning",
+        "CorrectionWarning",
+        "DependentDrawsWarning",
+        "HeavyTailsWarning",
+        "PrecisionWarning",
+        "ScalesWarning",
+    ),
+    "_core.draws": ("Draws",),
+    "_core.minibatch": ("minibatch_score",),
+    "_core.origins": ("Origin",),
+    "_core.scores": ("score",),
+    "_core.sharding": ("spread",),
+    "_discrepancies.base": ("Discrepancy",),
+    "_discrepancies.custom": ("FeatureDiscrepancy", "KernelDiscrepancy", "SteinDiscrepancy"),
+    "_discrepancies.fssd": ("FSSD", "OptimizedFSSD"),
+    "_discrepancies.ksd": ("KSD", "LinearKSD"),
+    "_discrepancies.psd": ("PSD",),
+    "_discrepancies.rfsd": ("RFSD",),
+    "_explain.check": ("CannotTell", "check"),
+    "_explain.diagnose": ("diagnose",),
+    "_explain.errors": ("ImpliedErrors",),
+    "_explain.expectations": ("CorrectedExpectation", "corrected_expectation"),
+    "_explain.findings": ("Finding",),
+    "_explain.moments": ("MomentTable", "moment_table"),
+    "_explain.relax": ("relax",),
+    "_explain.relaxation": ("FunctionChange", "Relaxation"),
+    "_explain.report": ("DetectableErrors", "Report"),
+    "_gof.adaptive": ("adaptive_test",),
+    "_gof.aggregate": ("aggregate_test",),
+    "_gof.gof_test": ("gof_test",),
+    "_gof.result": ("GofResult",),
+    "_scale.out_of_core": ("load_state", "save_state", "stream_over"),
+    "_scale.sets": ("discrepancies", "gof_tests"),
+    "_scale.stream": ("Stream", "stream"),
+    "_stein.coordinates": ("Affine",),
+    "_stein.kernels": ("IMQ", "Gaussian", "MomentKernel"),
+    "_stein.operators": ("stein_operator",),
+    "adapters.arviz": ("from_arviz",),
+    "adapters.blackjax": ("from_blackjax",),
+    "adapters.numpyro": ("from_numpyro", "from_numpyro_svi"),
+    "adapters.nutpie": ("from_nutpie",),
+    "adapters.pymc": ("from_pymc", "from_pymc_vi"),
+    "adapters.stan": ("from_stan",),
 }
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ADAPTERS:
-        return getattr(import_module(f"jaxpsd.adapters.{_ADAPTERS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ADAPTERS})
+    return sorted({*globals(), *_HOME_OF})
 
 
 __all__ = [

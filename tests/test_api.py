@@ -96,16 +96,27 @@ def test_what_the_walk_names_is_there(name, place):
     assert attrgetter(name)(module)
 
 
+# All that needs no other library.
+_LOAD = "import jaxpsd; [getattr(jaxpsd, name) for name in jaxpsd.__all__ if not name.startswith('from_')]"
+
+
+def test_what_type_checkers_see_is_where_names_are_loaded_from():
+    (block,) = (node for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If))
+    seen = {alias.name: line.module.removeprefix("jaxpsd.") for line in block.body for alias in line.names}
+    assert seen == jaxpsd._HOME_OF
+    assert sorted(seen) == sorted(jaxpsd.__all__)
+
+
 def test_importing_pulls_in_no_optional_dependency():
     optional = ["numpyro", "arviz", "matplotlib", "blackjax", "optax", "chex", "pandas", "xarray", "beartype", "tqdm"]
     optional += ["pymc", "pytensor", "nutpie", "stan", "bridgestan"]
-    code = f"import sys, jaxpsd; print([name for name in {optional} if name in sys.modules])"
+    code = f"import sys\n{_LOAD}\nprint([name for name in {optional} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
 
 def test_importing_changes_no_setting():
-    code = "import jax; before = dict(jax.config.values); import jaxpsd; assert dict(jax.config.values) == before"
+    code = f"import jax\nbefore = dict(jax.config.values)\n{_LOAD}\nassert dict(jax.config.values) == before"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

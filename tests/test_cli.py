@@ -10,7 +10,8 @@ import pytest
 
 import jaxpsd
 from jaxpsd import demo as _demo
-from jaxpsd.cli import main
+from jaxpsd._gof.settings import SIGNS
+from jaxpsd.cli import cache, main, options
 
 X = np.random.default_rng(1).normal(size=(400, 2)).astype(np.float32)
 
@@ -409,3 +410,57 @@ def test_nothing_is_written_but_where_it_was_told(files, tmp_path_factory, monke
     assert "named with its ending" in capsys.readouterr().err
     assert not list(elsewhere.iterdir())
     assert sorted(files.iterdir()) == before
+
+
+def test_help_needs_no_jax():
+    script = "import sys; from jaxpsd.cli import main\ntry: main(['test', '--help'])\n"
+    script += "except SystemExit: sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "--replicates" in done.stdout
+
+
+def test_the_bootstraps_on_offer_are_those_there_are():
+    assert ("auto", *SIGNS) == options._METHODS
+
+
+@pytest.fixture
+def no_cache_yet(monkeypatch, tmp_path):
+    """A home of its own, and JAX as users have it who have set nothing."""
+    names = [f"jax_{name}" for name in ("compilation_cache_dir", *_OF_CACHE)]
+    before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+_OF_CACHE = ("persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="caches are elsewhere")
+def test_programs_are_kept_in_the_cache_of_the_user(no_cache_yet):
+    cache.keep_programs()
+    assert jax.config.jax_compilation_cache_dir == str(no_cache_yet / "cache" / "jaxpsd")
+    assert (no_cache_yet / "cache" / "jaxpsd").is_dir()
+
+
+def test_programs_are_kept_where_the_user_has_said(no_cache_yet):
+    jax.config.update("jax_compilation_cache_dir", str(no_cache_yet / "mine"))
+    cache.keep_programs()
+    assert jax.config.jax_compilation_cache_dir == str(no_cache_yet / "mine")
+    assert not list(no_cache_yet.iterdir())
+
+
+def test_programs_are_not_kept_where_that_cannot_be(no_cache_yet, monkeypatch):
+    (no_cache_yet / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(no_cache_yet / "file"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    cache.keep_programs()
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_no_programs_are_kept_on_request(files, no_cache_yet, asked):
+    main(["test", str(files / "right.npz"), "--no-cache"])
+    assert jax.config.jax_compilation_cache_dir is None
+    assert not (no_cache_yet / "cache").exists()

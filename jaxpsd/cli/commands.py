@@ -1,67 +1,39 @@
-"""The command line: `jaxpsd demo | diagnose | test | moments | rank`."""
+"""What each command does.
+
+JAX is imported when there is something to compute: help and mistakes in the command do without.
+"""
 
 import argparse
 import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import jax
+from typing import TYPE_CHECKING, Any
 
 import jaxpsd
-from jaxpsd._core.checks import shapes_of
-from jaxpsd._core.types import PyTree
-from jaxpsd._gof.settings import SIGNS
-from jaxpsd.adapters.files import Sampled, read, read_all
-from jaxpsd.adapters.user_code import fit_target, is_pymc_model, load_target
+from jaxpsd.cli.cache import keep_programs
+from jaxpsd.cli.options import TRANSFORMS, build_parser
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from jaxpsd._core.types import PyTree
+    from jaxpsd.adapters.files import Sampled
 
 # For scripts: nothing was found, something was, it could not be done, or not be told. A user or a reader that has had
 # enough is none of these.
 _SOUND, _REJECTED, _MISTAKE, _UNKNOWN, _INTERRUPTED, _NO_READER = 0, 1, 2, 3, 130, 141
 
-# In which coordinates polynomials are formed; and which are taken unless another option says so.
-_TRANSFORMS = {"none": None} | {rule: rule for rule in ("center", "standardize", "whiten", "target")}
-_TRANSFORM = "target"
-
-_FILES = """
-Files of draws
-  .npy   an array (draws, dim) or (chains, draws, dim)
-  .npz   arrays `samples` and, where known, `scores`, `weights`, `names`; or an array for each parameter, with its score
-         in `score.` + its name
-  .csv   a column for each parameter, named in the first line; scores in columns `score.` + name, the number of the
-         chain in a column `chain`. A log-density gets a dictionary by name, with beta[0], beta[1], … as one array beta.
-         Or CmdStan's diagnostic files, one for each chain: jaxpsd diagnose *diagnostic*.csv
-  .nc    an ArviZ file: the group `posterior`, with scores in a group `scores`; or as nutpie writes it, with
-         store_unconstrained=True, store_gradient=True; or as PyMC does, with the model: --logdensity model.py:model
-Without scores in the file, name the log-density: --logdensity model.py:logdensity, a JAX function of one draw.
-
-Exit codes
-  0  done; `test` and `diagnose`: not rejected; `diagnose --tolerance`: good enough
-  1  `test` and `diagnose`: rejected; `diagnose --tolerance`: not good enough
-  2  it could not be done
-  3  `diagnose --tolerance`: it cannot be told whether the draws are good enough
-"""
-
-
-_QUESTIONS = """
-In Python
-  everything at a glance?                  jaxpsd.diagnose(rng_key, target, samples)
-  how far off are these draws?             jaxpsd.PSD(order)(target, samples), and other discrepancies
-  is that more than chance?                jaxpsd.adaptive_test(rng_key, target, samples)
-  which moments are wrong?                 jaxpsd.moment_table(rng_key, target, samples)
-  what is E[f] under the target?           jaxpsd.corrected_expectation(fn, target, samples)
-  which sampler or setting?                jaxpsd.rank(rng_key, None, target, {label: samples, …})
-  is my sampler right?                     jaxpsd.check(rng_key, target, sample=sampler)
-  all of it                                help(jaxpsd)
-"""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the exit code."""
-    options = _build_parser().parse_args(arguments)
+    options = build_parser(_COMMANDS).parse_args(arguments)
+    import jax
+
+    if not options.no_cache:
+        keep_programs()
     with jax.enable_x64(options.float64 or jax.config.read("jax_enable_x64")), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: print(f"jaxpsd: warning: {message}", file=sys.stderr)
@@ -97,7 +69,7 @@ def _test(options: argparse.Namespace) -> int:
     key, target, sampled, common = _read_input(options)
     common |= {"method": options.method, "alpha": options.alpha}
     if options.order is None:
-        result = jaxpsd.adaptive_test(key, target, sampled.samples, transform=_TRANSFORMS[options.transform], **common)
+        result = jaxpsd.adaptive_test(key, target, sampled.samples, transform=TRANSFORMS[options.transform], **common)
     else:
         result = jaxpsd.gof_test(key, _psd(options, options.order), target, sampled.samples, **common)
     verdict = "rejected" if result.reject else "not rejected"
@@ -113,7 +85,7 @@ def _test(options: argparse.Namespace) -> int:
 
 def _moments(options: argparse.Namespace) -> int:
     key, target, sampled, common = _read_input(options)
-    common |= {"order": options.order or 2, "transform": _TRANSFORMS[options.transform], "method": options.method}
+    common |= {"order": options.order or 2, "transform": TRANSFORMS[options.transform], "method": options.method}
     return _show(options, jaxpsd.moment_table(key, target, sampled.samples, names=sampled.names, **common))
 
 
@@ -132,6 +104,11 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _rank(options: argparse.Namespace) -> int:
+    import jax
+
+    from jaxpsd.adapters.files import read
+    from jaxpsd.adapters.user_code import fit_target
+
     files: dict[str, Sampled] = {}
     for given in options.files:
         label, has_label, path = given.partition("=")
@@ -162,6 +139,8 @@ def _rank(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    import jax
+
     from jaxpsd.demo import NUM_CHAINS, draw_figures, run_demo
 
     demo = run_demo(jax.random.key(options.seed), options.draws, options.order, progress=not options.json)
@@ -186,8 +165,11 @@ def _demo(options: argparse.Namespace) -> int:
     return _SOUND
 
 
-def _psd(options: argparse.Namespace, order: int) -> jaxpsd.PSD:
-    return jaxpsd.PSD(order, basis=options.basis, transform=_TRANSFORMS[options.transform])
+_COMMANDS = {"demo": _demo, "diagnose": _diagnose, "test": _test, "moments": _moments, "rank": _rank}
+
+
+def _psd(options: argparse.Namespace, order: int) -> "jaxpsd.PSD":
+    return jaxpsd.PSD(order, basis=options.basis, transform=TRANSFORMS[options.transform])
 
 
 def _show(options: argparse.Namespace, result: Any, text: str | None = None) -> int:
@@ -199,8 +181,13 @@ def _show(options: argparse.Namespace, result: Any, text: str | None = None) -> 
 # --- targets and draws ------------------------------------------------------------------------------------
 
 
-def _read_input(options: argparse.Namespace) -> tuple[jax.Array, Any, Sampled, dict[str, Any]]:
+def _read_input(options: argparse.Namespace) -> "tuple[Array, Any, Sampled, dict[str, Any]]":
     """The key, the target, the draws, and the options that all commands on one file share."""
+    import jax
+
+    from jaxpsd.adapters.files import read_all
+    from jaxpsd.adapters.user_code import fit_target
+
     sampled = read_all(options.file)
     name = " ".join(map(str, options.file))
     if options.scores is not None and options.logdensity is not None:
@@ -219,8 +206,11 @@ def _read_input(options: argparse.Namespace) -> tuple[jax.Array, Any, Sampled, d
     return jax.random.key(options.seed), target, sampled, common
 
 
-def _read_scores(path: Path, sampled: Sampled, file: str) -> PyTree:
+def _read_scores(path: Path, sampled: "Sampled", file: str) -> "PyTree":
     """The scores in a file of their own: what it calls so, or else all that it holds."""
+    from jaxpsd._core.checks import shapes_of
+    from jaxpsd.adapters.files import read
+
     given = read(path)
     scores = given.samples if given.scores is None else given.scores
     if isinstance(scores, Mapping) and len(scores) == 1 and not isinstance(sampled.samples, Mapping):
@@ -240,11 +230,13 @@ def _read_scores(path: Path, sampled: Sampled, file: str) -> PyTree:
 
 
 def _load_logdensity(where: str) -> Any:
+    from jaxpsd.adapters.user_code import is_pymc_model, load_target
+
     function = load_target(where)
     if is_pymc_model(function):
         return function
 
-    def logdensity(position: PyTree) -> Any:
+    def logdensity(position: "PyTree") -> Any:
         try:
             return function(position)
         except (Exception, SystemExit) as error:
@@ -254,110 +246,10 @@ def _load_logdensity(where: str) -> Any:
     return logdensity
 
 
-def _get_scores(sampled: Sampled, name: object) -> PyTree:
+def _get_scores(sampled: "Sampled", name: object) -> "PyTree":
     if sampled.scores is None:
         raise ValueError(
             f"{name} has no scores. Name the log-density, --logdensity model.py:logdensity, or put scores in the file "
             "(see --help)."
         )
     return sampled.scores
-
-
-# --- options ----------------------------------------------------------------------------------------------
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="jaxpsd",
-        description="How good is a set of Monte Carlo draws?",
-        epilog=_QUESTIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"jaxpsd {jaxpsd.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, title="questions", metavar="command")
-    seed, positive, many = _integer_from(0, 2**32 - 1), _integer_from(1, sys.maxsize), _integer_from(100, 10**9)
-
-    def command(
-        name: str, run: Callable[[argparse.Namespace], int], question: str, summary: str
-    ) -> argparse.ArgumentParser:
-        added = commands.add_parser(
-            name,
-            help=question,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=None if name == "demo" else _FILES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        added.set_defaults(run=run)
-        added.add_argument("--seed", type=seed, default=0, help="seed of the random numbers (%(default)s)")
-        added.add_argument("--json", action="store_true", help="print the result as JSON")
-        added.add_argument("--float64", action="store_true", help="compute in double precision")
-        return added
-
-    demo = command(
-        "demo",
-        _demo,
-        "what does it look like? A step size is chosen, and drawn",
-        "choose the step size of a stochastic-gradient sampler, and draw what it looks like",
-    )
-    demo.add_argument("--draws", type=many, default=10_000, help="steps of each chain after burn-in (%(default)s)")
-    demo.add_argument("--order", type=int, choices=range(1, 5), default=2, help="polynomial order (%(default)s)")
-    demo.add_argument("--folder", type=Path, default=Path("jaxpsd-demo"), help="where figures go (%(default)s)")
-
-    diagnose = command(
-        "diagnose",
-        _diagnose,
-        "how good are these draws, is that good enough, and what to do?",
-        "report on a file of draws: what is wrong, and what to do",
-    )
-    test = command(
-        "test",
-        _test,
-        "could these draws come from the target, or is it more than chance?",
-        "test whether the draws in a file could come from the target",
-    )
-    moments = command(
-        "moments",
-        _moments,
-        "which moments are wrong, and by how much?",
-        "say which moments of the draws in a file are wrong, and by how much",
-    )
-    ranked = command(
-        "rank", _rank, "which sampler, step size or guide is best?", "rank files of draws by their discrepancy"
-    )
-    for added in (diagnose, test, moments):
-        added.add_argument("file", type=Path, nargs="+", help="the draws; of CmdStan, one file for each chain")
-        added.add_argument("--scores", type=Path, help="a file with the scores at the draws")
-    good = "what is good enough: standard deviations for means, a share for standard deviations; sets the exit code"
-    diagnose.add_argument("--tolerance", type=float, help=good)
-    moved = "do not let draws follow the target to see what changes"
-    diagnose.add_argument("--no-second-opinion", action="store_true", help=moved)
-    ranked.add_argument("files", nargs="+", metavar="[LABEL=]FILE", help="the draws of each sampler")
-    ranked.add_argument("--per-chain", action="store_true", help="score chains one by one and take the median")
-    for added in (diagnose, test, moments, ranked):
-        added.add_argument("--logdensity", metavar="MODULE_OR_FILE.py:FUNCTION", help="the log-density of the target")
-        added.add_argument("--replicates", type=positive, default=1000, help="bootstrap replicates (%(default)s)")
-    for added in (test, moments, ranked):
-        order = "the adaptive test, which needs none" if added is test else "2"
-        added.add_argument("--order", type=positive, help=f"polynomial order of the PSD (default: {order})")
-        coordinates = "coordinates in which polynomials are formed (%(default)s: as draws and scores imply them)"
-        added.add_argument("--transform", choices=_TRANSFORMS, default=_TRANSFORM, help=coordinates)
-        added.add_argument("--method", choices=("auto", *SIGNS), default="auto", help="bootstrap (%(default)s)")
-    for added in (test, ranked):
-        basis = "polynomials of the PSD (%(default)s, orthonormal; monomial: as in the paper)"
-        added.add_argument("--basis", choices=("hermite", "monomial"), default="hermite", help=basis)
-    for added in (diagnose, test, ranked):
-        added.add_argument("--alpha", type=float, default=0.05, help="level (%(default)s)")
-    return parser
-
-
-def _integer_from(lowest: int, highest: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = lowest - 1
-        if not lowest <= value <= highest:
-            raise argparse.ArgumentTypeError(f"must be an integer from {lowest} to {highest}, not {text!r}")
-        return value
-
-    return parse

@@ -1,0 +1,5 @@
+"""The command line: `jaxpsd demo | diagnose | test | moments | rank`."""
+
+from jaxpsd.cli.commands import main
+
+__all__ = ["main"]

@@ -32,6 +32,7 @@ from jaxpsd._core.checks import check_fits, check_key
 from jaxpsd._core.compiling import compile_by_work, split_key
 from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
 from jaxpsd._core.programs import Data, run
+from jaxpsd._core.progress import showing
 from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.types import PyTree, Target
@@ -66,6 +67,7 @@ def rank(
     per_chain: bool = False,
     tolerance: float | None = None,
     chains: bool | None = None,
+    progress: bool = True,
 ) -> Ranking:
     """Rank samplers, or settings of one such as step sizes, by the discrepancy of their draws.
 
@@ -94,6 +96,8 @@ def rank(
     tolerance
         Whether each set is good enough, as `diagnose` judges its draws, all chains together: by how many of the
         target's standard deviations means may be off, and by which share standard deviations. None: not asked.
+    progress
+        Whether a call that takes longer says what it is doing, on a terminal or in a notebook.
 
     Returns
     -------
@@ -143,8 +147,11 @@ def rank(
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
     discrepancy, plan = _common_plan(discrepancy, [each.given for each in sound], num_replicates)
     sign_key, chain_key = split_key(rng_key)
-    schemes, worths = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
-    found = _replicate_all(sound, schemes, worths, plan, not per_chain)
+    with showing("rank", progress=progress) as show:
+        show("autocorrelation times")
+        schemes, worths = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
+        show(f"replicates of {len(sound)} sets")
+        found = _replicate_all(sound, schemes, worths, plan, not per_chain)
     nothing = Outcome.nothing(num_replicates)
     outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
         each.label: _outcome(each.given, scheme, worth, plan, discrepancy, settings, values)

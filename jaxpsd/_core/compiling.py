@@ -66,6 +66,10 @@ class compile_by_work:
             program = self._chosen[signature] = self._choose(args)
         return program(*args)
 
+    def lower(self, *args: Any) -> Any:
+        """As that of `jax.jit`: the program as it is where there is much to do."""
+        return self._usual.lower(*args)
+
     def _choose(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         # JAX keeps what it has traced, for whichever program is chosen.
         amount = work(self._usual.trace(*args).jaxpr.jaxpr)

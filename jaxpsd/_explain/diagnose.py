@@ -1,6 +1,6 @@
 """Everything at a glance: a report on a set of draws."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,8 @@ from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_key
 from jaxpsd._core.compiling import split_key
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.scores import check_input
+from jaxpsd._core.progress import showing
+from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
@@ -57,6 +58,7 @@ def diagnose(
     num_replicates: int = 1000,
     weights: ArrayLike | None = None,
     chains: bool | None = None,
+    progress: bool = True,
 ) -> Report:
     """Say how good a set of draws is, whether that is good enough, what is wrong with it, and what to do.
 
@@ -72,6 +74,8 @@ def diagnose(
         polynomials explain little, the target is a function, and BlackJAX is installed.
     names
         Names of the coordinates; taken from the structure of the samples by default.
+    progress
+        Whether a call that takes longer says what it is doing, on a terminal or in a notebook.
 
     Returns
     -------
@@ -110,6 +114,23 @@ def diagnose(
     names = check_names(names, draws)
     if not unscored.is_concrete:
         raise ValueError("`diagnose` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
+    with showing("diagnose", progress=progress) as show:
+        return _report(rng_key, target, unscored, settings, tolerance, second_opinion, names, show)
+
+
+def _report(
+    rng_key: PRNGKeyArray,
+    target: Target,
+    unscored: Given,
+    settings: Settings,
+    tolerance: float,
+    second_opinion: bool | str,
+    names: tuple[str, ...],
+    show: Callable[[str], None],
+) -> Report:
+    """The report on what has been checked; `show` is told what is being done."""
+    draws, num_replicates = unscored.draws, settings.num_replicates
+    show("scores and coordinates of the target")
     given = unscored.with_scores()
     given.check_finite()
     order, interactions = features_for(draws, num_replicates, weighted=given.weights is not None)
@@ -121,7 +142,9 @@ def diagnose(
     plan = in_coordinates._plan(given, num_replicates)
     dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
     test_key, table_key, move_key = split_key(rng_key, 3)
+    show("testing")
     test = run_adaptive_test(test_key, given, settings, transform=coordinates.for_tests, dependence=dependence)
+    show("regressing moments")
     table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence, coordinates)
     is_dependent = dependence is not None and dependence.is_clear
     times = times_by_chain(given, plan) if is_dependent else np.ones(draws.num_chains)
@@ -132,9 +155,11 @@ def diagnose(
     total = float(effective.sum())
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
     chance = Chance.of_draws(x, total, table.errors)
+    show("letting draws follow the target")
     relaxation, remedy = ask(
         second_opinion, move_key, target, unscored, settings, names, table.errors, coordinates, dependence
     )
+    show("finding what is wrong")
     table = replace(table, errors=without_contradictions(table.errors, relaxation))
     findings = find_errors(table.errors, chance, names)
     if test.reject and not findings:

@@ -21,6 +21,7 @@ from jaxpsd._core.checks import check_key, check_positive_integer, is_concrete
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.programs import Data, run
+from jaxpsd._core.progress import showing
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.tables import html_table, number, plain, text_table
 from jaxpsd._core.types import PyTree, Target, static
@@ -203,6 +204,7 @@ def moment_table(
     flip_probability: float | None = None,
     block_length: int | None = None,
     chains: bool | None = None,
+    progress: bool = True,
 ) -> MomentTable:
     """Say which moments of the draws are wrong, and by how much.
 
@@ -215,6 +217,8 @@ def moment_table(
         the target unless told otherwise. Each of those is the direction that is nearest to one of the samples'.
     names
         Names of the coordinates; taken from the structure of the samples by default.
+    progress
+        Whether a call that takes longer says what it is doing, on a terminal or in a notebook.
 
     Returns
     -------
@@ -244,7 +248,9 @@ def moment_table(
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)
     names = check_names(names, given.draws)
-    table, test = make_table(rng_key, psd, given.with_scores(), settings, names)
+    with showing("moment_table", progress=progress) as show:
+        show("regressing moments")
+        table, test = make_table(rng_key, psd, given.with_scores(), settings, names)
     warn_of(test.doubts)
     return table
 

@@ -27,6 +27,9 @@ _LEVELS: tuple[tuple[float, Options], ...] = (
     (2**28, {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}),
 )
 
+# Programs of reports, which are made once where tests are made often, are compiled without optimisation up to this.
+_MOST_OF_A_REPORT = 2**27
+
 # A loop that ends by what it computes is taken to be so long.
 _UNKNOWN_LENGTH = 100
 
@@ -46,12 +49,14 @@ class compile_by_work:
     """As `jax.jit`, but what takes longer to compile than to run is compiled quickly.
 
     Only where it is called with known values on processors: a program that is part of another is compiled like that.
+    What is called `seldom` may run longer for being compiled sooner.
     """
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: Callable[..., Any], *, seldom: bool = False, **options: Any) -> None:
         self.__doc__, self.__name__ = function.__doc__, function.__name__
         self._usual = jax.jit(function, **options)
         self._quick = [jax.jit(function, compiler_options=level, **options) for _, level in _LEVELS]
+        self._most = [max(most, _MOST_OF_A_REPORT) if seldom else most for most, _ in _LEVELS]
         self._chosen: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -73,7 +78,7 @@ class compile_by_work:
     def _choose(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         # JAX keeps what it has traced, for whichever program is chosen.
         amount = work(self._usual.trace(*args).jaxpr.jaxpr)
-        for (most, _), program in zip(_LEVELS, self._quick, strict=True):
+        for most, program in zip(self._most, self._quick, strict=True):
             if amount <= most and _are_known():
                 return program
         return self._usual

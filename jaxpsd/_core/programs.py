@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -30,29 +30,35 @@ _SCORING_BYTES = 2**26
 Result = Literal["sums", "draws", "gathered"]
 
 
-def run(program: Callable[..., Any], given: "Given", *args: PyTree, result: Result = "sums") -> Any:
+def run(
+    program: Callable[..., Any], given: "Given", *args: PyTree, result: Result = "sums", seldom: bool = False
+) -> Any:
     """Call `program(data, *args)`, compiled, with the data of what is given.
 
     Where draws are spread over devices, every device runs it on the draws that it has, and on all of `args`. What it
     returns is the same for all devices ("sums"), or has an axis of draws and stays where they are ("draws"). A program
-    that has to see all draws at once ("gathered") leaves it to the compiler what travels.
+    that has to see all draws at once ("gathered") leaves it to the compiler what travels. One that runs `seldom` may
+    take longer for being compiled sooner.
     """
     shards = shards_of(given.draws.positions)
     data, args = move_to_devices_of(given.draws.positions, (given.data, args))
-    value = compiled(program, shards, result)(data, *args)
+    value = compiled(program, shards, result, seldom)(data, *args)
     return value if shards is None or result == "draws" else as_local(value)
 
 
 @lru_cache(maxsize=1024)
-def compiled(program: Callable[..., Any], shards: Shards | None, result: Result) -> Callable[..., Any]:
+def compiled(
+    program: Callable[..., Any], shards: Shards | None, result: Result, seldom: bool = False
+) -> Callable[..., Any]:
     """The program as devices run it."""
+    compile_program = partial(compile_by_work, seldom=seldom)
     if shards is None:
-        return compile_by_work(program)
+        return compile_program(program)
     if result == "gathered":
-        return compile_by_work(program, out_shardings=NamedSharding(shards.mesh, WHOLE))
+        return compile_program(program, out_shardings=NamedSharding(shards.mesh, WHOLE))
     specs = (SPECS, WHOLE), CUT if result == "draws" else WHOLE
     on_shares = shards.on_shares(lambda data, args: program(data, *args), *specs)
-    return compile_by_work(lambda data, *args: on_shares(data, args))
+    return compile_program(lambda data, *args: on_shares(data, args))
 
 
 @register_dataclass

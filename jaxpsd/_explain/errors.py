@@ -174,7 +174,7 @@ def _exact_sd(coordinates: Canonical, standardized: Affine) -> Float[np.ndarray,
     return np.linalg.norm(coordinates.for_regression.scale, axis=1) / np.asarray(standardized.scale)
 
 
-@partial(compile_by_work, static_argnums=(2, 3))
+@partial(compile_by_work, seldom=True, static_argnums=(2, 3))
 def errors_of(
     regression: Regression, exact_sd: Float[Array | np.ndarray, " dim"], dim: int, interactions: bool
 ) -> ImpliedErrors:

@@ -275,7 +275,7 @@ def make_table(
     psd = replace(psd, transform=coordinates.for_tests if transform is Rule.TARGET else resolve(transform, given))
     plan = psd._plan(given, settings.num_replicates)
     scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
-    columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers, standardized)
+    columns, linearity, seen = run(_mean_features, given, plan, scheme.multipliers, standardized, seldom=True)
     psd._check_value(columns, given, "A mean Stein feature")
     evidence, values = _evidence(pvalues.on_host(columns))
     check_values(values, psd, given, "The statistic")

@@ -164,7 +164,7 @@ def regress(functions: Functions, psd: PSD, given: Given, effective: float | Non
     effective = float(n) if effective is None else effective
     stretch = max(1, min(n // _POINTS, n // draws.num_chains // 2))
     problem = _Problem(plan, functions, as_array(effective, draws.dtype), draws.num_chains, stretch)
-    fit = run(_from_features if from_features else _from_gram, given, problem, result="gathered")
+    fit = run(_from_features if from_features else _from_gram, given, problem, result="gathered", seldom=True)
     if is_concrete(fit) and not all(np.isfinite(leaf).all() for leaf in fit):
         remedy = "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64."
         given.raise_for_value("The corrected expectation", remedy)

@@ -43,6 +43,14 @@ def test_the_more_work_the_more_is_optimised(quick, length, level):
     assert program._choose((shape,)) is expected
 
 
+def test_what_is_seldom_called_is_optimised_less(quick):
+    shape = jax.ShapeDtypeStruct((1000,), jnp.float32)
+    function = lambda x: jax.lax.fori_loop(0, 10**5, lambda _, y: jnp.sin(y), x)  # noqa: E731
+    seldom, often = compile_by_work(function, seldom=True), compile_by_work(function)
+    assert seldom._choose((shape,)) is seldom._quick[0]
+    assert often._choose((shape,)) is often._quick[1]
+
+
 def test_effort_changes_results_by_rounding_alone(quick):
     def function(x):
         return jnp.exp(-(x**2)).sum(axis=0), jnp.linalg.eigh(x.T @ x)

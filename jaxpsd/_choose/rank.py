@@ -14,13 +14,14 @@ with a = 0: their bias cannot be told from noise, and V varies most where it is 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_static
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxpsd._choose.candidates import Candidate, Samples, check_candidates, shape_of
 from jaxpsd._choose.judged import judge_candidates
@@ -28,6 +29,7 @@ from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
 from jaxpsd._choose.worth import Worth, has_moved, remarks_on, worth_of
 from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import check_fits, check_key
+from jaxpsd._core.compiling import compile_by_work, split_key
 from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
@@ -140,7 +142,7 @@ def rank(
     if not sound:
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
     discrepancy, plan = _common_plan(discrepancy, [each.given for each in sound], num_replicates)
-    sign_key, chain_key = jax.random.split(rng_key)
+    sign_key, chain_key = split_key(rng_key)
     schemes, worths = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
     found = _replicate_all(sound, schemes, worths, plan, not per_chain)
     nothing = Outcome.nothing(num_replicates)
@@ -149,7 +151,7 @@ def rank(
         for each, scheme, worth, values in zip(sound, schemes, worths, found, strict=True)
     }
     if per_chain:
-        keys = [chain_key] * len(candidates) if paired else jax.random.split(chain_key, len(candidates))
+        keys = [chain_key] * len(candidates) if paired else split_key(chain_key, len(candidates))
         outcomes = {
             each.label: _median_of_chains(
                 key, outcomes[each.label], _chain_values(each.given, plan), moved=has_moved(each.given.draws)
@@ -164,9 +166,21 @@ def rank(
 # --- what is common to all sets ---------------------------------------------------------------------------
 
 
+@partial(compile_by_work, static_argnums=0)
+def _joined(join: Callable[..., Array], parts: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: join(leaves), *parts)
+
+
 def _join(join: Callable[..., Array], parts: Iterable[PyTree]) -> PyTree:
     """Parts joined leaf by leaf, where the first of them is."""
-    return jax.tree.map(lambda *leaves: join(move_to_devices_of(leaves[0], leaves)), *parts)
+    parts = list(parts)
+    return _joined(join, move_to_devices_of(parts[0], parts))
+
+
+@compile_by_work
+def _pooled(parts: Sequence[PyTree], chosen: Sequence[Int[np.ndarray, " rows"]]) -> PyTree:
+    some = [jax.tree.map(lambda leaf, rows=rows: leaf[rows], part) for part, rows in zip(parts, chosen, strict=True)]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *some)
 
 
 def _common_plan(discrepancy: Discrepancy, sets: Sequence[Given], num_replicates: int) -> tuple[Discrepancy, Plan]:
@@ -175,11 +189,9 @@ def _common_plan(discrepancy: Discrepancy, sets: Sequence[Given], num_replicates
     # As many draws as the largest set has, and the same number from each: for what else depends on draws.
     count = max(given.draws.num_draws for given in sets) // len(sets)
 
-    def some(draws: Draws) -> PyTree:
-        chosen = evenly_spaced(draws.num_draws, max(2, count))
-        return jax.tree.map(lambda leaf: leaf[chosen], draws.positions)
-
-    pooled = Draws(_join(jnp.concatenate, (some(given.draws) for given in sets)))
+    chosen = [evenly_spaced(given.draws.num_draws, max(2, count)) for given in sets]
+    positions = [given.draws.positions for given in sets]
+    pooled = Draws(_pooled(move_to_devices_of(positions[0], positions), chosen))
     return discrepancy, discrepancy._plan(Given(pooled), num_replicates)
 
 
@@ -187,7 +199,7 @@ def _choose_bootstraps(
     rng_key: PRNGKeyArray, settings: Settings, candidates: Sequence[Candidate], plan: Plan, *, paired: bool
 ) -> tuple[list[Scheme], list[Worth]]:
     """The bootstrap of each set, with its own signs or those of the most dependent one; and what the set is worth."""
-    keys = jax.random.split(rng_key, len(candidates))
+    keys = split_key(rng_key, len(candidates))
     schemes = [choose_bootstrap(key, settings, each.given, plan) for key, each in zip(keys, candidates, strict=True)]
     worths = [
         worth_of(each.given.draws, scheme, settings.alpha) for each, scheme in zip(candidates, schemes, strict=True)
@@ -241,7 +253,7 @@ def _replicate_all(
         sets = _Sets(len(members), reruns)
         together = run(_replicates_of_sets, Given(draws, scores), plan, signs, all_noise, sets, result="gathered")
         for place, k in enumerate(members):
-            found[k] = jax.tree.map(lambda leaf, place=place: leaf[place], together)
+            found[k] = jax.tree.map(lambda leaf, place=place: np.asarray(leaf)[place], together)
     return [found[k] for k in range(len(candidates))]
 
 
@@ -305,7 +317,7 @@ def _outcome(
     """From replicates to numbers; what would be a warning or an error in a test is a remark here."""
     under_null, of_reruns, seen = found
     nothing, time = Outcome.nothing(settings.num_replicates), scheme.autocorrelation_time
-    values = under_null if of_reruns is None else jnp.concatenate([under_null, of_reruns])
+    values = under_null if of_reruns is None else np.concatenate([under_null, of_reruns])
     try:
         check_values(values, discrepancy, given, "The discrepancy")
     except (ValueError, FloatingPointError) as error:

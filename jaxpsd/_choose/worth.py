@@ -3,8 +3,12 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
 
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws
+from jaxpsd._core.types import PyTree
 from jaxpsd._gof.scheme import Scheme, effective_draws
 from jaxpsd._gof.symptoms import ENOUGH_EFFECTIVE
 
@@ -27,7 +31,12 @@ class Worth(NamedTuple):
 
 def has_moved(draws: Draws) -> bool:
     """Whether any draw differs from another."""
-    return any(bool((leaf != leaf[:1]).any()) for leaf in jax.tree.leaves(draws.positions))
+    return bool(_has_moved(draws.positions))
+
+
+@compile_by_work
+def _has_moved(positions: PyTree) -> Bool[Array, ""]:
+    return jnp.stack([(leaf != leaf[:1]).any() for leaf in jax.tree.leaves(positions)]).any()
 
 
 def worth_of(draws: Draws, scheme: Scheme, alpha: float) -> Worth:

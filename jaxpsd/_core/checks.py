@@ -18,6 +18,7 @@ from jax.tree_util import keystr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.doubts import Doubt, PrecisionWarning
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.origins import Origin
@@ -265,7 +266,7 @@ def check_finite(values: Float[Array, "draws dim"], draws: Draws, what: str, rem
         raise ValueError(f"{what} is not finite at {place}: {value}. {remedy}".rstrip())
 
 
-@jax.jit
+@compile_by_work
 def _first_that_is_not_finite(values: Float[Array, "draws dim"]) -> tuple[Array, Array, Array]:
     """Where a value is not finite first, and the value. On the device: other processes may have some of the values."""
     bad = ~jnp.isfinite(values)

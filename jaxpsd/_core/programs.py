@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 from jax.tree_util import register_dataclass
 
 from jaxpsd._core.blocks import block_length, map_over_blocks, num_draws
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import one_position, ravel
 from jaxpsd._core.sharding import CUT, WHOLE, Shards, as_local, move_to_devices_of, shards_of
 from jaxpsd._core.types import Block, PyTree, Weights, static
@@ -46,12 +47,12 @@ def run(program: Callable[..., Any], given: "Given", *args: PyTree, result: Resu
 def compiled(program: Callable[..., Any], shards: Shards | None, result: Result) -> Callable[..., Any]:
     """The program as devices run it."""
     if shards is None:
-        return jax.jit(program)
+        return compile_by_work(program)
     if result == "gathered":
-        return jax.jit(program, out_shardings=NamedSharding(shards.mesh, WHOLE))
+        return compile_by_work(program, out_shardings=NamedSharding(shards.mesh, WHOLE))
     specs = (SPECS, WHOLE), CUT if result == "draws" else WHOLE
     on_shares = shards.on_shares(lambda data, args: program(data, *args), *specs)
-    return jax.jit(lambda data, *args: on_shares(data, args))
+    return compile_by_work(lambda data, *args: on_shares(data, args))
 
 
 @register_dataclass

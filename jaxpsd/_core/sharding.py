@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
+from jaxpsd._core.compiling import as_array
 from jaxpsd._core.draws import join_draws
 from jaxpsd._core.types import PyTree
 
@@ -161,7 +162,7 @@ def _has_devices(value: object) -> bool:
 
 def as_local(result: PyTree) -> PyTree:
     """A result that is the same on all devices, as arrays of this process."""
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), result)
+    return jax.tree.map(lambda leaf: as_array(np.asarray(leaf)), result)
 
 
 # --- within a program -------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from jaxpsd._core.checks import (
     check_positive_integer,
     is_concrete,
 )
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.programs import Data, run
@@ -242,7 +243,7 @@ class WeightedFeaturesPlan(FeaturePlan):
         return (by_location.sum(axis=0) ** 2).sum(axis=0)
 
 
-@jax.jit
+@compile_by_work
 def _in_units_of_the_largest(plan: WeightedFeaturesPlan, draws: Draws) -> WeightedFeaturesPlan:
     def largest(positions: PyTree) -> Float[Array, " block"]:
         values, _ = plan.log_features(in_coordinates(ravel(positions), plan.transform))

@@ -46,7 +46,7 @@ class Facts(NamedTuple):
     detectable: DetectableErrors
 
     disagrees = property(lambda self: self.r_hat.max() > _AGREEMENT)
-    least_linear = property(lambda self: np.min(self.table.linearity))
+    least_linear = property(lambda self: np.asarray(self.table.linearity).min())
     too_few = property(lambda self: self.effective < _FEWEST or float(self.test.p_value_floor) > self.test.alpha)
     moved = property(lambda self: self.relaxation is not None and self.relaxation.reject)
     reject = property(lambda self: bool(self.test.reject) or self.moved)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.checks import check_key, check_positive_integer, check_samples
+from jaxpsd._core.compiling import split_key
 from jaxpsd._core.draws import Draws, join_draws, split_draws
 from jaxpsd._core.functions import check_function
 from jaxpsd._core.scores import Given, check_input
@@ -130,7 +131,7 @@ def check(
     alpha = Settings.checked("auto", 1000, alpha, None, None).alpha
     num_draws, budget = check_positive_integer(num_draws, "num_draws"), check_positive_integer(budget, "budget")
     _check_source(target, samples, sample, num_draws, budget)
-    sample_key, report_key = jax.random.split(rng_key)
+    sample_key, report_key = split_key(rng_key)
     if samples is None:
         assert sample is not None
         samples = _ask(sample, jax.random.fold_in(sample_key, 0), num_draws, chains)

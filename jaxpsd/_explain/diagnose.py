@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_key
+from jaxpsd._core.compiling import split_key
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.scores import check_input
 from jaxpsd._core.types import PyTree, Target
@@ -120,7 +120,7 @@ def diagnose(
     in_coordinates = replace(psd, transform=coordinates.for_tests)
     plan = in_coordinates._plan(given, num_replicates)
     dependence = measure_dependence(given, plan) if draws.num_draws > draws.num_chains else None
-    test_key, table_key, move_key = jax.random.split(rng_key, 3)
+    test_key, table_key, move_key = split_key(rng_key, 3)
     test = run_adaptive_test(test_key, given, settings, transform=coordinates.for_tests, dependence=dependence)
     table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence, coordinates)
     is_dependent = dependence is not None and dependence.is_clear

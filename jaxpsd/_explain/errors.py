@@ -14,6 +14,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from jaxpsd._core.checks import is_concrete
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block, static
 from jaxpsd._discrepancies.psd import PSD, check_interactions
@@ -159,7 +160,7 @@ def explaining_psds(given: Given, coordinates: Canonical, effective: float, *, i
 
 def _is_gaussian(coordinates: Canonical) -> bool:
     """Whether the target is, as far as its scores at the draws tell."""
-    return is_concrete(coordinates.linearity) and bool(coordinates.linearity > _GAUSSIAN)
+    return is_concrete(coordinates.linearity) and float(coordinates.linearity) > _GAUSSIAN
 
 
 def implied_errors(
@@ -185,7 +186,7 @@ def _exact_sd(coordinates: Canonical, standardized: Affine) -> Float[np.ndarray,
     return np.linalg.norm(coordinates.for_regression.scale, axis=1) / np.asarray(standardized.scale)
 
 
-@partial(jax.jit, static_argnums=(2, 3))
+@partial(compile_by_work, static_argnums=(2, 3))
 def errors_of(
     regression: Regression, exact_sd: Float[Array | np.ndarray, " dim"], dim: int, interactions: bool
 ) -> ImpliedErrors:

@@ -129,7 +129,7 @@ class MomentTable:
 
     def coordinate_table(self) -> dict[str, list[str]]:
         """Errors of the coordinates that are worst off: titles, and the cells below each."""
-        errors = self.errors
+        errors, linearity = self.errors, np.asarray(self.linearity)
         off, ends = np.asarray(errors.mean_off), errors.mean_off_interval()
         cells = {"mean off by (sd)": [_with_interval(off[k], ends[:, k]) for k in range(len(off))]}
         badness = np.nan_to_num(np.abs(off), nan=np.inf)
@@ -142,7 +142,7 @@ class MomentTable:
         columns = {
             "coordinate": [self.names[k] for k in rows],
             **{title: [column[k] for k in rows] for title, column in cells.items()},
-            "linear score": [f"{float(self.linearity[k]):.0%}" for k in rows],
+            "linear score": [f"{float(linearity[k]):.0%}" for k in rows],
         }
         if (more := len(self.names) - len(rows)) > 0:
             for title, column in columns.items():
@@ -157,7 +157,8 @@ class MomentTable:
         found, right = self.errors.correlation, self.errors.true_correlation
         if found is not None and right is not None and len(found) > 1:
             # Those below the diagonal, and what is unknown, count as right.
-            off = np.nan_to_num(np.abs(np.triu(np.asarray(found - right), 1)))
+            found, right = np.asarray(found), np.asarray(right)
+            off = np.nan_to_num(np.abs(np.triu(found - right, 1)))
             i, j = np.unravel_index(off.argmax(), off.shape)
             values = f"{found[i, j]:.2f} in the draws, {right[i, j]:.2f} by the target"
             remarks.append(f"Worst correlation: {self.names[i]} and {self.names[j]}, {values}.")

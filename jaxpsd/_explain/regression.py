@@ -29,6 +29,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxpsd._core.checks import is_concrete
+from jaxpsd._core.compiling import as_array
 from jaxpsd._core.programs import run
 from jaxpsd._core.scores import Given
 from jaxpsd._core.types import static
@@ -171,7 +172,7 @@ def regress(
     else:
         assert len(psds) == 1
         takes_part = np.ones((1, 1), bool)
-    problem = Problem(plans, functions, takes_part, jnp.asarray(effective, draws.dtype), draws.num_chains, stretch)
+    problem = Problem(plans, functions, takes_part, as_array(effective, draws.dtype), draws.num_chains, stretch)
     fit = run(least_squares.from_features if are_few else least_squares.from_gram, given, problem, result="gathered")
     if is_concrete(fit) and not all(np.isfinite(leaf).all() for leaf in fit):
         remedy = "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64."

@@ -204,9 +204,9 @@ class Report:
                 *(f"  {label}" for label in parts.labels),
                 f"PSD{psd.labels[0].removeprefix('V')}, orthonormal",
             ],
-            "p": [number(p) for p in (test.p_value, *parts.p_value, psd.p_value)],
-            "value": [*blank, number(psd.statistic**0.5)],
-            f"by chance up to ({1 - psd.alpha:.0%})": [*blank, number(psd.threshold**0.5)],
+            "p": [number(p) for p in (test.p_value, *np.asarray(parts.p_value), psd.p_value)],
+            "value": [*blank, number(np.sqrt(psd.statistic))],
+            f"by chance up to ({1 - psd.alpha:.0%})": [*blank, number(np.sqrt(psd.threshold))],
         }
 
     def _coordinates(self) -> dict[str, list[str]]:

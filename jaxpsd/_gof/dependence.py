@@ -17,6 +17,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import block_length, map_over_blocks
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws, split_draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
@@ -177,7 +178,7 @@ def _times_by_chain(data: Data, plan: Plan, shape: _Shape) -> Float[Array, " cha
     return jax.lax.map(time, split_draws(data.rows, shape.num_chains))
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(compile_by_work, static_argnums=1)
 def variance_of_mean(values: Float[Array, "points columns"], num_chains: int) -> Float[Array, " columns"]:
     """Variance of the mean of each column over the points of all chains, which lie one after the other."""
 

@@ -11,13 +11,13 @@ published code, by the second moments of the features: of draws that are right, 
 from dataclasses import dataclass
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jax import lax, random
 from jax.tree_util import register_static
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import block_length, einsum, sum_over_blocks, weighted
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.programs import Data
 from jaxpsd._core.types import PyTree, Scalar, Weights
 from jaxpsd._discrepancies.plans import FeaturePlan, Plan
@@ -102,7 +102,7 @@ def _from_gram(data: Data, plan: Plan, *, centred: bool) -> tuple[Scalar, Matrix
     return u, gram / n, diagonal, symptoms_from(*observe(plan, x, s, None, n))
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(compile_by_work, static_argnums=2)
 def simulate(
     rng_key: PRNGKeyArray, matrix: Matrix, num_replicates: int, plan: FeaturePlan | None = None
 ) -> Float[Array, " replicates"]:

@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt, UInt8, UInt32
 
 from jaxpsd._core.blocks import Span, block_length, num_draws, num_local_draws, scan_over_blocks, weighted
+from jaxpsd._core.compiling import as_array, compile_by_work
 from jaxpsd._core.sharding import gather_shares, num_shares, share_index
 from jaxpsd._core.types import PyTree, Scalar, static
 
@@ -55,7 +57,7 @@ class Place(NamedTuple):
     def at(cls, index: int, phase: int = 0) -> "Place":
         """The place of draw number `index`, which may exceed what an array's integers hold."""
         word, bit = divmod(index, WORD)
-        return cls(jnp.asarray(word, jnp.uint32), jnp.asarray(bit, jnp.uint32), jnp.asarray(phase, jnp.int32))
+        return cls(as_array(word, np.uint32), as_array(bit, np.uint32), as_array(phase, np.int32))
 
     def after(self, length: Int[Array, ""] | int, chain: Int[Array, ""]) -> "Place":
         """The place so many draws further on, where chains of a given length follow one another."""
@@ -73,6 +75,7 @@ class Place(NamedTuple):
         return int(self.word) * WORD + int(self.bit)
 
 
+@compile_by_work
 def key_of_bits(rng_key: PRNGKeyArray) -> PRNGKeyArray:
     """A key whose random words do not depend on how many keys are used at once, as some kinds of keys do."""
     return jax.random.wrap_key_data(jax.random.bits(rng_key, (2,), jnp.uint32), impl="threefry2x32")

@@ -11,6 +11,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Bool, Float
 
 from jaxpsd._core.checks import is_concrete
+from jaxpsd._core.compiling import as_array
 from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.tables import plain
 from jaxpsd._core.types import static
@@ -143,12 +144,13 @@ def result_of(
     verdict = _verdict(pvalues.on_host(values), settings.num_rejected)
     if len(labels) == 1:
         verdict = jax.tree.map(lambda leaf: leaf[..., 0], verdict)
-    verdict = jax.tree.map(jnp.asarray, verdict)
+    least = 1 / values.shape[1]
+    floor = max(scheme.floor, least) if is_concrete(scheme.floor) else jnp.maximum(scheme.floor, least)
     return GofResult(
-        **verdict,
+        **jax.tree.map(as_array, verdict),
         parameter=scheme.parameter,
         autocorrelation_time=scheme.autocorrelation_time,
-        p_value_floor=jnp.maximum(scheme.floor, 1 / values.shape[1]),
+        p_value_floor=as_array(floor),
         parts=parts,
         method=scheme.method,
         alpha=settings.alpha,

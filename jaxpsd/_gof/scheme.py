@@ -7,11 +7,12 @@ autocorrelation time τ of the Stein features as the measure of how long (Chwial
 from math import ceil, log2
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import readable_bytes
+from jaxpsd._core.compiling import as_array
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.scores import Given
 from jaxpsd._discrepancies.plans import Plan
@@ -98,9 +99,9 @@ def signs_of(rng_key: PRNGKeyArray, method: str, parameter: float | None, chain:
     """Signs by a method whose parameter is known, for chains of a given length."""
     return Signs(
         key=key_of_bits(rng_key),
-        change=jnp.asarray(parameter if method == "markov" else 0.5, jnp.float32),
-        block=jnp.asarray(parameter if method == "block" else 1, jnp.int32),
-        chain=jnp.asarray(chain, jnp.int32),
+        change=as_array(parameter if method == "markov" else 0.5, np.float32),
+        block=as_array(parameter if method == "block" else 1, np.int32),
+        chain=as_array(chain, np.int32),
         origin=Place.at(0),
         kind=method,
         num_replicates=num_replicates,

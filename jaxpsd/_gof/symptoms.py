@@ -4,6 +4,7 @@ from math import ceil
 from statistics import NormalDist
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -71,6 +72,7 @@ def find_doubts(seen: Symptoms, draws: Draws, plan: Plan, method: str, *, indepe
     """What makes a test doubtful whose method takes draws as independent, or does not."""
     if not is_concrete(seen):
         return ()
+    seen = jax.tree.map(np.asarray, seen)
     doubts = [*find_heavy_tails(seen.few_share, draws)]
     largest, count = float(seen.lag_one.max()), min(draws.num_draws, _DRAWS_LOOKED_AT)
     by_chance = NormalDist().inv_cdf(1 - _FALSE_ALARM / len(seen.lag_one)) / count**0.5
@@ -81,12 +83,15 @@ def find_doubts(seen: Symptoms, draws: Draws, plan: Plan, method: str, *, indepe
             "(chains, draws, dim)."
         )
         doubts.append(Doubt(DependentDrawsWarning, message))
-    scales = np.asarray(seen.scales)
-    if plan.depends_on_scales and plan.transform is None and scales.max() > _LARGEST_SCALE_RATIO * scales.min():
-        narrow, wide = (draws.coordinate(int(index)) for index in (scales.argmin(), scales.argmax()))
+    if (
+        plan.depends_on_scales
+        and plan.transform is None
+        and seen.scales.max() > _LARGEST_SCALE_RATIO * seen.scales.min()
+    ):
+        narrow, wide = (draws.coordinate(int(index)) for index in (seen.scales.argmin(), seen.scales.argmax()))
         message = (
-            f"The scales of coordinates differ: {wide} has standard deviation {scales.max():.3g}, {narrow} has "
-            f"{scales.min():.3g}. Errors of some coordinates hardly count then; use transform='standardize'."
+            f"The scales of coordinates differ: {wide} has standard deviation {seen.scales.max():.3g}, {narrow} has "
+            f"{seen.scales.min():.3g}. Errors of some coordinates hardly count then; use transform='standardize'."
         )
         doubts.append(Doubt(ScalesWarning, message))
     return tuple(doubts)

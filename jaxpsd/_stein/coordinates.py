@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxpsd._core.blocks import einsum
 from jaxpsd._core.checks import as_real, check_choice, check_finite, check_samples, check_weights, is_concrete
+from jaxpsd._core.compiling import as_array
 from jaxpsd._core.doubts import CoordinatesWarning, Doubt
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.programs import run
@@ -259,8 +260,8 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     by_draws = by_draws or fit(Rule.STANDARDIZE, given)
     dim = given.draws.dim
     if given.draws.num_draws <= dim + 1:
-        own = replace(by_draws, fallback=jnp.asarray(dim))
-        return Canonical(own, own, jnp.zeros(()), jnp.asarray(given.draws.num_draws))
+        own = replace(by_draws, fallback=as_array(dim))
+        return Canonical(own, own, as_array(0.0), as_array(float(given.draws.num_draws)))
     # Coordinates are chosen, not differentiated through: those of a Gaussian target do not depend on the draws.
     found = jax.lax.stop_gradient(run(fit_to_target, given, by_draws.loc, by_draws.scale))
     if is_concrete(found) and not all(np.isfinite(leaf).all() for leaf in found):
@@ -288,18 +289,18 @@ def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:
     if rule is Rule.TARGET:
         dim = sets[0].draws.dim
         fits = [affine for affine in fits if affine.fallback is not None and int(affine.fallback) < dim] or fits
-        fallback = jnp.asarray(int(np.median([affine.fallback for affine in fits])))
+        fallback = as_array(int(np.median([affine.fallback for affine in fits])))
     loc = np.median([affine.loc for affine in fits], axis=0)
     scales = [np.asarray(affine.scale) for affine in fits]
     if any(scale.ndim == 1 for scale in scales):
         lengths = [scale if scale.ndim == 1 else np.linalg.norm(scale, axis=1) for scale in scales]
-        return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0)), fallback)
+        return Affine(as_array(loc), as_array(np.median(lengths, axis=0)), fallback)
     lengths = [np.linalg.norm(scale, axis=1) for scale in scales]
     factors = [scale / length[:, None] for scale, length in zip(scales, lengths, strict=True)]
     # FFᵀ is the mean of the sets' correlations.
-    factor = jnp.asarray(np.concatenate(factors, axis=1) / len(factors) ** 0.5)
-    root = symmetric_root(factor) if rule is Rule.TARGET else jnp.linalg.cholesky(einsum("ik,jk->ij", factor, factor))
-    return Affine(jnp.asarray(loc), jnp.asarray(np.median(lengths, axis=0))[:, None] * root, fallback)
+    factor = np.concatenate(factors, axis=1) / len(factors) ** 0.5
+    root = np.asarray(symmetric_root(factor)) if rule is Rule.TARGET else np.linalg.cholesky(factor @ factor.T)
+    return Affine(as_array(loc), as_array(np.median(lengths, axis=0)[:, None] * root), fallback)
 
 
 def find_fallback(transform: Affine | None, draws: Draws) -> tuple[Doubt, ...]:

@@ -10,6 +10,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxpsd._core.blocks import block_length, einsum, product_over_draws, sum_draws, sum_over_blocks, weighted
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import ravel
 from jaxpsd._core.programs import Data
 from jaxpsd._core.sharding import from_first_share, largest_of_shares, sum_of_shares
@@ -297,6 +298,7 @@ def score_linearity(data: Data) -> Float[Array, " dim"]:
     return jnp.clip(fitted / jnp.where(of_scores > 0, of_scores, 1), 0, 1)
 
 
+@compile_by_work
 def symmetric_root(factor: Float[Array, "dim columns"]) -> Float[Array, "dim dim"]:
     """M with MMᵀ = FFᵀ that is symmetric but for the units: axes stay as near to the coordinates as they can.
 

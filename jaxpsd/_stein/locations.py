@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import einsum
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.types import Block, Scalar
 
 # Bounds of the search: log σ², with σ in median distances, and how many standard deviations beyond the draws'
@@ -45,7 +46,7 @@ def power_criterion(tau: Float[Array, "draws features"], regularization: ArrayLi
     return u / jnp.sqrt(jnp.maximum(variance, 0) + regularization)
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(compile_by_work, static_argnums=2)
 def gaussian_locations(rng_key: PRNGKeyArray, x: Block, num_locations: int) -> Float[Array, "locations dim"]:
     """Draws from a Gaussian with the mean and covariance of others."""
     mean = x.mean(axis=0)
@@ -97,7 +98,7 @@ Progress = tuple[_Choice, Any, Scalar]
 """Where the optimiser stands: the choice, its own state, and the loss."""
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(compile_by_work, static_argnums=2)
 def _begin(rng_key: PRNGKeyArray, problem: LocationProblem, num_locations: int) -> Progress:
     """Locations as in `FSSD.random`, and the best of a few bandwidths."""
     drawn = (gaussian_locations(rng_key, problem.x, num_locations) - problem.centre) / problem.scale
@@ -107,7 +108,7 @@ def _begin(rng_key: PRNGKeyArray, problem: LocationProblem, num_locations: int) 
     return choice, _optimizer(problem).init(choice), losses.min()
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(compile_by_work, static_argnums=2)
 def _advance(progress: Progress, problem: LocationProblem, num_steps: int) -> Progress:
     """Steps of the optimiser."""
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxpsd._core.blocks import einsum
 from jaxpsd._core.checks import as_real, is_concrete
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws, evenly_spaced, ravel
 from jaxpsd._core.types import Block, PyTree, Scalar
 from jaxpsd._stein.coordinates import Affine, in_coordinates
@@ -107,7 +108,7 @@ def median_distance(draws: Draws, transform: Affine | None) -> Scalar:
     return median
 
 
-@jax.jit
+@compile_by_work
 def _median_distance(positions: PyTree, transform: Affine | None) -> Scalar:
     """Median distance over all pairs of different draws; a constant to differentiation."""
     x = lax.stop_gradient(in_coordinates(ravel(positions), transform))

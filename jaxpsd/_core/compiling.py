@@ -1,0 +1,122 @@
+"""How much work goes into compiling a program: no more than it saves.
+
+XLA may take a second to optimise a program that runs for a millisecond. On processors it can leave that out, which
+changes results by rounding alone. What a program has to do is seen in what it computes, so that the same call is always
+compiled in the same way.
+"""
+
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jax.extend import core
+from jaxtyping import PRNGKeyArray
+
+Options = dict[str, bool | int]
+
+# Numbers that a program computes on its way, up to which it is compiled with such options. Measured: compiling takes a
+# fifth of the time and running up to five times as much; or half of it, and running as much or up to twice as much.
+_LEVELS: tuple[tuple[float, Options], ...] = (
+    (2**22, {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}),
+    (2**28, {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}),
+)
+
+# A loop that ends by what it computes is taken to be so long.
+_UNKNOWN_LENGTH = 100
+
+# Structures and shapes of arguments that a program remembers.
+_MOST_SIGNATURES = 1024
+
+
+def as_array(value: Any, dtype: Any = None) -> jax.Array:
+    """A value as an array of JAX's; unlike `jnp.asarray`, without compiling a program for each shape.
+
+    It may share memory with an array of NumPy's, which must not be changed any more.
+    """
+    return value if isinstance(value, jax.Array) else jax.device_put(np.asarray(value, dtype))
+
+
+class compile_by_work:
+    """As `jax.jit`, but what takes longer to compile than to run is compiled quickly.
+
+    Only where it is called with known values on processors: a program that is part of another is compiled like that.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.__doc__, self.__name__ = function.__doc__, function.__name__
+        self._usual = jax.jit(function, **options)
+        self._quick = [jax.jit(function, compiler_options=level, **options) for _, level in _LEVELS]
+        self._chosen: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, treedef = jax.tree.flatten(args)
+        if jax.default_backend() != "cpu" or _is_traced(leaves):
+            return self._usual(*args)
+        signature = treedef, *map(np.shape, leaves)
+        program = self._chosen.get(signature)
+        if program is None:
+            if len(self._chosen) >= _MOST_SIGNATURES:
+                self._chosen.clear()
+            program = self._chosen[signature] = self._choose(args)
+        return program(*args)
+
+    def _choose(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        # JAX keeps what it has traced, for whichever program is chosen.
+        amount = work(self._usual.trace(*args).jaxpr.jaxpr)
+        for (most, _), program in zip(_LEVELS, self._quick, strict=True):
+            if amount <= most and _are_known():
+                return program
+        return self._usual
+
+
+def work(jaxpr: core.Jaxpr) -> int:
+    """How many numbers a program computes on its way, those of loops as often as they run."""
+    return sum(map(_work_of_equation, jaxpr.eqns))
+
+
+def _work_of_equation(equation: core.JaxprEqn) -> int:
+    options = jax.tree.leaves(list(equation.params.values()))
+    bodies = [body for each in options if isinstance(body := getattr(each, "jaxpr", each), core.Jaxpr)]
+    if not bodies:
+        return sum(prod(getattr(variable.aval, "shape", ())) for variable in equation.outvars)
+    length = {"scan": equation.params.get("length", 1), "while": _UNKNOWN_LENGTH}.get(equation.primitive.name, 1)
+    return length * sum(map(work, bodies))
+
+
+def _is_traced(leaves: list[Any]) -> bool:
+    """Whether a program is to be part of another, be it that all of its arguments are known."""
+    if any(isinstance(leaf, Tracer) for leaf in leaves):
+        return True
+    # Inside `jit` whatever is done with known arrays is traced.
+    return isinstance(lax.stop_gradient(_one()), Tracer)
+
+
+@cache
+def _one() -> jax.Array:
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(np.float32(1))
+
+
+@cache
+def _are_known() -> bool:
+    """Whether this version of XLA has these options, and users have not set them themselves."""
+    options = _LEVELS[0][1]
+    if any(option in os.environ.get("XLA_FLAGS", "") for option in options):
+        return False
+    try:
+        jax.jit(lambda: np.float32(0), compiler_options=options)()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
+@partial(compile_by_work, static_argnums=1)
+def split_key(rng_key: PRNGKeyArray, count: int = 2) -> tuple[PRNGKeyArray, ...]:
+    """As `jax.random.split`, in one program."""
+    return tuple(jax.random.split(rng_key, count))

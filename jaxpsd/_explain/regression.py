@@ -258,7 +258,8 @@ def _from_features(data: Data, problem: _Problem) -> _Fit:
         g = share * (1 - einsum("nj,j->n", centred, tilt)[:, None])
         influence = (g * e).reshape(-1, problem.stretch, e.shape[1]).mean(axis=1)
         # Of the first draw of each stretch; squares are weighted.
-        return influence, *((jnp.sqrt(share) * part)[:: problem.stretch] for part in (e, f))
+        root = jnp.sqrt(share)[:: problem.stretch]
+        return influence, root * e[:: problem.stretch], root * f[:: problem.stretch]
 
     chain = n // problem.num_chains
     whole = chain - chain % problem.stretch

@@ -8,9 +8,16 @@ from jaxpsd._core.checks import check_choice
 try:
     import matplotlib.pyplot as plt
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ImportError as error:
     error.add_note("`jaxpsd.plots` needs matplotlib: pip install 'jaxpsd[plots]'.")
     raise
+
+__all__ = [
+    "BLUE", "COLOURS", "MOST_POINTS", "RED", "SKY", "Axes", "Figure", "MaxNLocator", "check_made_by", "find_place",
+    "get_axes", "plt", "shorten",
+]  # fmt: skip
 
 # Okabe and Ito's colours.
 COLOURS = BLUE, RED, _, _, _, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
@@ -20,6 +27,7 @@ MOST_POINTS = 2000
 
 
 def get_axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:
+    """Those given, or new ones."""
     if ax is None:
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     if not isinstance(ax, Axes):
@@ -28,6 +36,7 @@ def get_axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axe
 
 
 def check_made_by(function: str, value: object, kind: type, name: str) -> None:
+    """Refuse what another function has made."""
     if not isinstance(value, kind):
         raise TypeError(f"`{name}` must come from {function}; got {type(value).__name__}.")
 
@@ -43,4 +52,5 @@ def find_place(chosen: int | str, names: Sequence[str], argument: str) -> int:
 
 
 def shorten(label: str, longest: int = 24) -> str:
+    """A name that leaves room for the picture."""
     return label if len(label) <= longest else f"{label[: longest - 1]}…"

@@ -5,14 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
-from matplotlib.ticker import MaxNLocator
 
 from jaxpsd._core.checks import as_real, check_samples
 from jaxpsd._core.draws import Draws, evenly_spaced, ravel
 from jaxpsd._core.functions import checked_logdensity
 from jaxpsd._core.scores import check_input
 from jaxpsd._core.types import LogDensityFn, PyTree, Target
-from jaxpsd.plots._axes import BLUE, MOST_POINTS, RED, Axes, find_place, get_axes
+from jaxpsd.plots._axes import BLUE, MOST_POINTS, RED, Axes, MaxNLocator, find_place, get_axes
 
 
 def marginal_scores(

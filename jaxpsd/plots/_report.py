@@ -3,11 +3,10 @@
 import textwrap
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from jaxpsd._core.checks import check_positive_integer
 from jaxpsd._explain.report import Report
-from jaxpsd.plots._axes import check_made_by, plt
+from jaxpsd.plots._axes import Figure, check_made_by, plt
 from jaxpsd.plots._errors import errors, second_moments
 from jaxpsd.plots._evidence import null_distribution
 
@@ -28,8 +27,8 @@ def report(report: Report, *, most: int = 12) -> Figure:
     --------
     >>> import jax
     >>> from jaxpsd import diagnose, plots
-    >>> samples = jax.random.normal(jax.random.key(0), (1000, 2)) * jax.numpy.array([1.2, 1.0])
-    >>> report = diagnose(jax.random.key(1), lambda x: -0.5 * (x**2).sum(), samples, names=("mu", "tau"))
+    >>> x = jax.random.normal(jax.random.key(0), (1000, 2))
+    >>> report = diagnose(jax.random.key(1), lambda x: -0.5 * (x**2).sum(), x)
     >>> figure = plots.report(report)
     >>> len(figure.axes)
     3

@@ -14,7 +14,7 @@ Draws in batches, or on disk?                    stream, stream_over, save_state
 Which approximation of a posterior?              compare_approximations
 Draws of another library, mini-batches of data?  from_numpyro, from_numpyro_svi, from_pymc, from_pymc_vi, from_nutpie,
                                                  from_stan, from_blackjax, from_arviz, minibatch_score
-Pictures?                                        plots
+Pictures?                                        plots.report, plots.errors, plots.draws and others
 
 Key first, data next, options by keyword: diagnose(rng_key, target, samples). The target is a log-density, a function of
 one position, or the scores at the samples; samples are (draws, dim) or (chains, draws, dim), or a pytree of such.

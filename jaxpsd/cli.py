@@ -13,9 +13,10 @@ import jax
 
 import jaxpsd
 from jaxpsd._core.checks import shapes_of
+from jaxpsd._core.origins import Kind
 from jaxpsd._core.types import PyTree
 from jaxpsd._gof.settings import SIGNS
-from jaxpsd.adapters.files import Sampled, read, read_all
+from jaxpsd.adapters.files import Sampled, read, read_all, with_origin
 from jaxpsd.adapters.user_code import fit_target, is_pymc_model, load_target
 
 # For scripts: nothing was found, something was, it could not be done, or not be told. A user or a reader that has had
@@ -33,7 +34,7 @@ Files of draws
          in `score.` + its name
   .csv   a column for each parameter, named in the first line; scores in columns `score.` + name, the number of the
          chain in a column `chain`. A log-density gets a dictionary by name, with beta[0], beta[1], … as one array beta.
-         Or CmdStan's diagnostic files, one for each chain: jaxpsd diagnose *diagnostic*.csv
+         Or CmdStan's diagnostic files, one for each chain, with or without its output files: jaxpsd diagnose out/*.csv
   .nc    an ArviZ file: the group `posterior`, with scores in a group `scores`; or as nutpie writes it, with
          store_unconstrained=True, store_gradient=True; or as PyMC does, with the model: --logdensity model.py:model
 Without scores in the file, name the log-density: --logdensity model.py:logdensity, a JAX function of one draw.
@@ -122,6 +123,8 @@ def _diagnose(options: argparse.Namespace) -> int:
     common |= {"names": sampled.names, "alpha": options.alpha}
     if options.tolerance is not None:
         common["tolerance"] = options.tolerance
+    if options.origin is not None:
+        target, sampled = with_origin(target, sampled, options.origin)
     if options.no_second_opinion:
         common["second_opinion"] = False
     report = jaxpsd.diagnose(key, target, sampled.samples, **common)
@@ -329,6 +332,8 @@ def _build_parser() -> argparse.ArgumentParser:
         added.add_argument("--scores", type=Path, help="a file with the scores at the draws")
     good = "what is good enough: standard deviations for means, a share for standard deviations; sets the exit code"
     diagnose.add_argument("--tolerance", type=float, help=good)
+    made = "how the draws were made, where the file does not say: advice depends on it"
+    diagnose.add_argument("--origin", choices=[str(kind) for kind in Kind if kind != Kind.UNKNOWN], help=made)
     moved = "do not let draws follow the target to see what changes"
     diagnose.add_argument("--no-second-opinion", action="store_true", help=moved)
     ranked.add_argument("files", nargs="+", metavar="[LABEL=]FILE", help="the draws of each sampler")

@@ -104,6 +104,11 @@ def corrected_expectation(
     CorrectedExpectation
         The estimate with its standard error, beside the plain mean; and how much of f the features explain.
 
+    Notes
+    -----
+    All is seen from where draws are. Far too narrow an approximation of a curved target or of one with several modes
+    looks like a right one of a Gaussian, and its correction is far off: `relax`, which moves draws, may tell.
+
     Examples
     --------
     Draws that are too wide by half, and the second moment of the target, which is one:

@@ -96,7 +96,8 @@ def _from_arrays(settings: PyTree, dtype: np.dtype) -> tuple[tuple[Any, ...], tu
     count = len(arrays[0])
 
     def one(k: int) -> PyTree:
-        rows = [np.asarray(each[k]) for each in arrays]
+        # As the user wrote them, and not as programs see them.
+        rows = [np.asarray(leaf)[k] for leaf in leaves]
         return jax.tree.unflatten(treedef, [row.item() if row.ndim == 0 else row for row in rows])
 
     def rebuild(data: Sequence[Any]) -> PyTree:

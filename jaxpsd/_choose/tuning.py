@@ -259,8 +259,8 @@ class Tuning:
             remarks.append(f"Its new draws are not to be relied on. {self.fresh.reason}")
         if np.isnan(self.fresh.outcomes.mean_off).any() or np.isnan(self.fresh.outcomes.sd_off).any():
             remarks.append(
-                "“–” among errors of means and standard deviations: polynomials do not tell these moments of such a target, "
-                "and “error” takes them for those of a Gaussian one with the same scores."
+                "“–” among errors of means and standard deviations: polynomials do not tell these moments of such a "
+                "target, and “error” takes them for those of a Gaussian one with the same scores."
             )
         reasons = zip(self.labels, self.outcomes.reasons, strict=True)
         return remarks + [f"{label}: {reason}" for label, reason in reasons if reason is not None]

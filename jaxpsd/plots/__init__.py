@@ -22,18 +22,22 @@ from jaxpsd._gof.result import GofResult
 from jaxpsd._gof.settings import check_discrepancy
 from jaxpsd._stein.coordinates import fit
 
-try:
-    import matplotlib.pyplot as plt
-    from matplotlib.axes import Axes
-    from matplotlib.ticker import MaxNLocator
-except ImportError as error:
-    error.add_note("`jaxpsd.plots` needs matplotlib: pip install 'jaxpsd[plots]'.")
-    raise
+# Before matplotlib itself, since it says what to do where that is missing.
+from jaxpsd.plots._axes import COLOURS, Axes, MaxNLocator, check_made_by, get_axes
+from jaxpsd.plots._tuning import tuning
 
-__all__ = ["draws", "marginal_scores", "moment_errors", "null_distribution", "second_moments", "step_sizes", "trace"]
+__all__ = [
+    "draws",
+    "marginal_scores",
+    "moment_errors",
+    "null_distribution",
+    "second_moments",
+    "step_sizes",
+    "trace",
+    "tuning",
+]
 
-# Okabe and Ito's colours.
-_COLOURS = _BLUE, _RED, _GREEN, _PINK, _ORANGE, _SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+_BLUE, _RED, _GREEN, _PINK, _ORANGE, _SKY = COLOURS
 
 # More points than this hide each other.
 _MOST_POINTS = 2000
@@ -58,7 +62,7 @@ def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | Non
     >>> plots.null_distribution(result).get_xlabel()
     'V'
     """
-    _check_made_by("`gof_test` or `adaptive_test`", result, GofResult, "result")
+    check_made_by("`gof_test` or `adaptive_test`", result, GofResult, "result")
     if np.size(result.statistic) != len(result.labels):
         raise ValueError("`result` has tests of several sets; take one: `jax.tree.map(lambda x: x[0], result)`.")
     place = _find_place(which, result.labels, "which")
@@ -66,7 +70,7 @@ def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | Non
     if not len(replicates):
         raise ValueError("A deterministic test has no replicates to show.")
     statistic, p, threshold = np.reshape([result.statistic, result.p_value, result.threshold], (3, -1))[:, place]
-    ax = _get_axes(ax)
+    ax = get_axes(ax)
     ax.hist(replicates, bins="auto", density=True, color=_SKY, alpha=0.7, label="by chance")
     ax.axvline(threshold, color="black", linestyle="--", label=f"threshold at level {result.alpha:g}")
     ax.axvline(statistic, color=_RED, linewidth=2, label=f"these draws, p = {p:.3g}")
@@ -94,12 +98,12 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     >>> len(plots.moment_errors(table, most=3).get_yticks())
     3
     """
-    _check_made_by("`moment_table`", table, MomentTable, "table")
+    check_made_by("`moment_table`", table, MomentTable, "table")
     count = min(check_positive_integer(most, "most"), len(table.labels))
     columns = table.mean, table.standard_error, table.adjusted_p_value
     mean, error, p = (np.asarray(column)[:count] for column in columns)
     clear, rows = p <= 0.05, np.arange(count)
-    ax = _get_axes(ax, height=max(2.5, 0.28 * count + 1))
+    ax = get_axes(ax, height=max(2.5, 0.28 * count + 1))
     for chosen, colour, label in ((clear, _RED, "adjusted p ≤ 0.05"), (~clear, _BLUE, "may be chance")):
         if chosen.any():
             ax.barh(rows[chosen], mean[chosen], color=colour, alpha=0.6, label=label)
@@ -132,7 +136,7 @@ def second_moments(table: MomentTable, *, ax: Axes | None = None) -> Axes:
     >>> table = moment_table(jax.random.key(1), lambda x: -0.5 * (x**2).sum(), samples)
     >>> ax = plots.second_moments(table)
     """
-    _check_made_by("`moment_table`", table, MomentTable, "table")
+    check_made_by("`moment_table`", table, MomentTable, "table")
     errors = table.errors
     if errors.sd_ratio is None or errors.correlation is None or errors.true_correlation is None:
         raise ValueError("Second moments need a moment table of order 2 or more, with interactions.")
@@ -142,7 +146,7 @@ def second_moments(table: MomentTable, *, ax: Axes | None = None) -> Axes:
     # What is not known is left blank.
     known = np.isfinite(off)
     largest = float(np.abs(off[known]).max(initial=0.05))
-    ax = _get_axes(ax, height=5.4)
+    ax = get_axes(ax, height=5.4)
     image = ax.imshow(off, cmap="RdBu_r", vmin=-largest, vmax=largest)
     ax.figure.colorbar(image, ax=ax, label="error of correlation; diagonal: of sd, as a share")
     if dim <= 20:
@@ -181,8 +185,8 @@ def step_sizes(rankings: Ranking | Mapping[str, Ranking], *, ax: Axes | None = N
         raise ValueError("`rankings` is empty; pass at least one ranking.")
     several = named is rankings
     all_sizes = [_read_step_sizes(ranking) for ranking in named.values()]
-    ax = _get_axes(ax)
-    styles = cycle(zip(_COLOURS, "osD^vX", strict=True))
+    ax = get_axes(ax)
+    styles = cycle(zip(COLOURS, "osD^vX", strict=True))
     for (name, ranking), sizes, (colour, marker) in zip(named.items(), all_sizes, styles, strict=False):
         order = np.argsort(sizes)
         unit = np.nanmax(ranking.discrepancy) if several else 1.0
@@ -235,7 +239,7 @@ def trace(
     # All draws, of which only the first have weight: sets of one shape are compiled once.
     weights = (check_weights((place < count).astype(float), all_draws) for count in counts)
     values = [discrepancy._value(given._replace(weights=each)) for each in weights]
-    ax = _get_axes(ax)
+    ax = get_axes(ax)
     total = counts * all_draws.num_chains
     ax.plot(total, np.asarray(values), color=_BLUE, marker="o", markersize=3, label=type(discrepancy).__name__)
     ax.plot(total, float(values[0]) * np.sqrt(counts[0] / counts), color="grey", linestyle=":", label="slope −½")
@@ -281,7 +285,7 @@ def marginal_scores(
     chosen = int(r_squared.argmin()) if chosen is None else chosen
     name, x, s = names[chosen], x[:, chosen], s[:, chosen]
     some = evenly_spaced(len(x), _MOST_POINTS)
-    ax = _get_axes(ax)
+    ax = get_axes(ax)
     ax.plot(x[some], s[some], ".", color=_BLUE, markersize=3, alpha=0.5, label="draws")
     slope, offset = np.polyfit(x, s, 1) if np.ptp(x) > 0 else (0.0, float(s.mean()))
     ends = np.array([x.min(), x.max()])
@@ -340,7 +344,7 @@ def draws(
     grid = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2).astype(x.dtype)
     density = jax.vmap(lambda position: checked_logdensity(logdensity_fn)(given.structure.unravel(position)))(grid)
     density = np.asarray(density, np.float64).reshape(120, 120)
-    ax = _get_axes(ax, width=5.5, height=5)
+    ax = get_axes(ax, width=5.5, height=5)
     some = evenly_spaced(len(x), _MOST_POINTS)
     ax.plot(*x[some].T, ".", color=_BLUE, markersize=3, alpha=0.4, label=label)
     ax.contour(*sides, density, levels=_find_levels(density), colors="black", linewidths=1, linestyles="solid")
@@ -348,19 +352,6 @@ def draws(
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.legend(loc="upper right")
     return ax
-
-
-def _get_axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:
-    if ax is None:
-        _, ax = plt.subplots(figsize=(width, height), layout="constrained")
-    if not isinstance(ax, Axes):
-        raise TypeError(f"`ax` must be matplotlib axes; got {type(ax).__name__}.")
-    return ax
-
-
-def _check_made_by(function: str, value: object, kind: type, name: str) -> None:
-    if not isinstance(value, kind):
-        raise TypeError(f"`{name}` must come from {function}; got {type(value).__name__}.")
 
 
 def _find_place(chosen: int | str, names: Sequence[str], argument: str) -> int:
@@ -374,7 +365,7 @@ def _find_place(chosen: int | str, names: Sequence[str], argument: str) -> int:
 
 
 def _read_step_sizes(ranking: Ranking) -> np.ndarray:
-    _check_made_by("`rank`, or be a mapping of such", ranking, Ranking, "rankings")
+    check_made_by("`rank`, or be a mapping of such", ranking, Ranking, "rankings")
     try:
         sizes = np.array([float(label) for label in ranking.labels])
     except (TypeError, ValueError):

@@ -398,6 +398,10 @@ def pieces(smoke: bool) -> Pieces:
     }
 
 
+def _rows(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    return found[name]["rows"] if name in found else []
+
+
 def render(found: Mapping[str, Any]) -> str:
     problems = {name: piece for name, piece in found.items() if "tune" in piece}
     rows = [
@@ -461,13 +465,13 @@ def render(found: Mapping[str, Any]) -> str:
                     "settings": "settings", "warm": "seconds", "per_setting": "seconds a setting",
                     "per_million": "seconds a million gradients", "gradients": "gradients", "cold": "first call",
                 },
-                found["together"]["rows"],
+                _rows(found, "together"),
             ),
             "## KSD instead of PSD",
             "",
             "Seconds of one value from draws and scores in two dimensions.",
             "",
-            table({"draws": "draws", "psd": "PSD", "ksd": "KSD", "ratio": "KSD / PSD"}, found["kernels"]["rows"]),
+            table({"draws": "draws", "psd": "PSD", "ksd": "KSD", "ratio": "KSD / PSD"}, _rows(found, "kernels")),
         ]
     )  # fmt: skip
 

@@ -361,7 +361,7 @@ def test_a_setting_is_chosen(files, capsys):
     assert found["best"] == {"step": 0.2}
     assert found["good_enough"] is True
     with pytest.raises(SystemExit):
-        main([*command, "not a number"])
+        main([*command[:2], "not a number", *command[2:]])
     assert "a dictionary in JSON" in capsys.readouterr().err
 
 

@@ -51,7 +51,7 @@ def tuning(tuning: Tuning, *, ax: Axes | None = None) -> Axes:
         ax.plot(x[places][is_out], values[is_out], linestyle="", marker="x", markersize=10, color=colour)
     last = tuning.rounds[-1]
     value = last.values[last.places.index(tuning.best_place)]
-    ax.plot(x[tuning.best_place], value, marker="*", markersize=18, color=colour, markeredgecolor="black")
+    ax.plot(x[tuning.best_place], value, marker="*", markersize=18, color=ax.lines[-1].get_color(), markeredgecolor="k")
     ax.set(yscale="log", xlabel=name, ylabel="discrepancy of a full run" if tuning.objective == "bias" else "error")
     if name == "setting":
         shown = range(len(x)) if len(x) <= _MOST_LABELS else [tuning.best_place]

@@ -188,7 +188,7 @@ def _demo(options: argparse.Namespace) -> int:
     print(ranking)
     print(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")
     print(report)
-    print("\nThe same question to `tune`, which runs the better step sizes longer, and looks for the smallest error:\n")
+    print("\nThe same question to `tune`, which runs the better step sizes longer, and expects what a full run has:\n")
     print(demo.tuning)
     try:
         written = draw_figures(demo, options.folder)
@@ -349,7 +349,7 @@ def _build_parser() -> argparse.ArgumentParser:
     tuned.add_argument("--logdensity", required=True, metavar="MODULE_OR_FILE.py:FUNCTION", help="of the target")
     tuned.add_argument("--positions", type=Path, required=True, help="a file with a starting position for each chain")
     tuned.add_argument("--steps", dest="num_steps", type=many, required=True, help="of each chain in a full run")
-    tuned.add_argument("--objective", choices=("error", "bias"), default="error", help="to be small (%(default)s)")
+    tuned.add_argument("--objective", choices=("bias", "error"), default="bias", help="to be small (%(default)s)")
     tuned.add_argument("--checkpoint", type=Path, help="a file for progress, to go on from after an interruption")
     for added in (diagnose, test, moments):
         added.add_argument("file", type=Path, nargs="+", help="the draws; of CmdStan, one file for each chain")

@@ -128,8 +128,8 @@ class Race:
         if self.asked.objective == "bias":
             expected = [self._discrepancy(arm, scorer, arm.used(self.asked.burn_in)) for arm in arms]
         else:
-            moments = target_moments(arms, scorer.affine, self._effective(arms, scorer))
-            expected = [self._error(arm, moments, arm.used(self.asked.burn_in)) for arm in arms]
+            standard = _Standard(scorer, target_moments(arms, scorer.affine, self._effective(arms, scorer)))
+            expected = [self._error(arm, standard, arm.used(self.asked.burn_in)) for arm in arms]
         for arm, each in zip(arms, expected, strict=True):
             if not np.isfinite(each.square):
                 arm.reason = "Diverged: its draws are too far away for a discrepancy."
@@ -150,18 +150,27 @@ class Race:
         share = used / ((1 - self.asked.burn_in) * self.asked.budget.most)
         return scorer.discrepancy(self._rng(arm, 0), arm, used, share, _REPLICATES)
 
-    def _error(self, arm: Arm, moments: TargetMoments, used: int) -> Expected:
-        """The mean squared error of means and deviations, in a run that costs as much as that of any other setting."""
+    def _error(self, arm: Arm, standard: _Standard, used: int) -> Expected:
+        """The mean squared error of means and deviations, in a run that costs as much as that of any other setting.
+
+        Where the target's moments are not known, the bias is that of Stein features, which need no guess of them: one
+        by draws of settings that do not get around would find those to be right.
+        """
+        scorer, moments = standard
         costs = self.runner.costs.steps
         full = (1 - self.asked.burn_in) * self.asked.budget.most * costs.mean() / costs[arm.place]
         batches = errors_of_moments(arm, used, self.runner.origin, moments).batches
         # The mean, and not the sum, over all of these.
         batches = batches / batches.shape[-1] ** 0.5
-        parts = parts_of_moments(len(moments.mean))
-        return expect_square(self._rng(arm, 1), batches, parts, used / full, _REPLICATES)
+        parts = parts_of_moments(scorer.dim)
+        if not np.isnan(moments.error).any():
+            return expect_square(self._rng(arm, 1), batches, parts, used / full, _REPLICATES)
+        noise = expect_square(self._rng(arm, 1), batches - batches.mean(axis=(0, 1)), parts, used / full, _REPLICATES)
+        bias = expect_square(self._rng(arm, 2), scorer.moment_features(arm, used), parts, 0.0, _REPLICATES)
+        return Expected(*(one + other for one, other in zip(noise, bias, strict=True)))
 
     def _rng(self, arm: Arm, purpose: int) -> np.random.Generator:
-        key = jax.random.fold_in(jax.random.fold_in(self.rng_key, 2 * arm.place + purpose), arm.stretches)
+        key = jax.random.fold_in(jax.random.fold_in(self.rng_key, 3 * arm.place + purpose), arm.stretches)
         return np.random.default_rng(int(jax.random.bits(key)))
 
     # --- results ----------------------------------------------------------------------------------------------
@@ -210,7 +219,7 @@ class Race:
         dim, count = scorer.dim, len(arms)
         sound = [k for k, arm in enumerate(arms) if arm.reason is None]
         by_discrepancy = {k: self._discrepancy(arms[k], scorer, used[k]) for k in sound}
-        by_error = {k: self._error(arms[k], moments, used[k]) for k in sound}
+        by_error = {k: self._error(arms[k], standard, used[k]) for k in sound}
         nan = np.full((count, 2 * dim), np.nan)
         off, error, effective = nan, nan.copy(), np.full(count, np.nan)
         for k in sound:

@@ -19,7 +19,7 @@ from jaxpsd._explain.errors import NORMAL_95, implied_errors
 from jaxpsd._stein import hermite
 from jaxpsd._stein.coordinates import Affine, canonical, common_transform, fit
 from jaxpsd._stein.fitting import Rule
-from jaxpsd._stein.polynomials import degrees, num_monomials
+from jaxpsd._stein.polynomials import degrees, exponents, num_monomials
 
 # With more polynomials than this, products of coordinates are left out.
 _MOST_FEATURES = 600
@@ -71,6 +71,19 @@ class Scorer(NamedTuple):
             chunk = (jnp.asarray(part[places]) for part in rows)
             found.append(np.asarray(_feature_means(*chunk, self.affine, self.order, self.interactions), np.float64))
         return np.concatenate(found)[: len(rows[0])].reshape(chains, stretches, -1)
+
+    def moment_features(self, arm: Arm, used: int) -> Float[np.ndarray, "chains batches twice_dim"]:
+        """What features of one coordinate each say of means and deviations, scaled such that squares sum to their mean.
+
+        For a Gaussian target ψ₁ is the error of a mean, and ψ₂ that of a variance over √2, about √2 times that of a
+        standard deviation.
+        """
+        exponent = exponents(self.dim, self.order, interactions=self.interactions)
+        is_pure = (exponent > 0).sum(axis=1) == 1
+        columns = [np.flatnonzero(is_pure & (exponent.sum(axis=1) == degree)) for degree in (1, 2)]
+        batches = in_batches(self.feature_means(arm, used))
+        scaled = batches[..., columns[0]], batches[..., columns[1]] / 2**0.5
+        return np.concatenate(scaled, axis=-1) / (2 * self.dim) ** 0.5
 
     def discrepancy(self, rng: np.random.Generator, arm: Arm, used: int, share: float, num_replicates: int) -> Expected:
         """The squared PSD by degree, of a run of which this is a share."""

@@ -39,7 +39,7 @@ def tune(
     num_steps: int,
     num_chains: int | None = None,
     init: Callable[[PyTree], PyTree] | None = None,
-    objective: str = "error",
+    objective: str = "bias",
     gradients: float | Callable[[Any], float] = 1.0,
     score_gradients: float = 1.0,
     budget: float | None = None,
@@ -81,9 +81,10 @@ def tune(
     init
         `init(position)` makes a state; without it, the position is the state. Algorithms have their own.
     objective
-        "error" for the smallest mean squared error of means and standard deviations, bias² + variance in units of the
-        target, for a given number of gradients: those of `num_steps` steps at the mean price of a step. "bias" for the
-        smallest discrepancy after `num_steps` steps.
+        "bias" for the smallest discrepancy after `num_steps` steps; "error" for the smallest mean squared error of
+        means and standard deviations, bias² + variance in units of the target, for a given number of gradients: those
+        of `num_steps` steps at the mean price of a step. Where polynomials do not tell the moments of the target, that
+        bias is the mean of Stein features.
     gradients
         What a step costs, in gradient evaluations: a number, or a function of the setting, such as the number of
         leapfrog steps. Any unit will do, if it is that of `score_gradients` and `budget` too.
@@ -100,7 +101,7 @@ def tune(
         Every how many-th draw is scored; None for so many that there are some hundreds of each chain in each round.
         Means and standard deviations are of all draws.
     order
-        Of the PSD.
+        Of the PSD, at least 2.
     alpha
         Intervals have probability 1 − alpha.
     tolerance
@@ -144,6 +145,8 @@ def tune(
     num_steps = check_positive_integer(num_steps, "num_steps")
     check_choice(objective, ("bias", "error"), "objective")
     order = check_positive_integer(order, "order", "2 is a good choice.")
+    if order == 1:
+        raise ValueError("`order` must be at least 2: features of order 1 know nothing of standard deviations.")
     _check_share(burn_in, "burn_in", 0, 0.75)
     _check_share(keep, "keep", 0.01, 0.9)
     _check_share(alpha, "alpha", 1e-4, 0.5)

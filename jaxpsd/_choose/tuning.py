@@ -42,7 +42,8 @@ class Outcomes(NamedTuple):
         (settings, degrees), its parts by degree, whose squares sum to that of the discrepancy.
     error, error_interval
         Root mean squared error of means and standard deviations, in standard deviations of the target and as shares, of
-        a run of as many gradient evaluations as others have.
+        a run of as many gradient evaluations as others have. Where moments of the target are not known, its bias is the
+        mean of Stein features.
     mean_off, sd_off
         (settings, dim), how far means and standard deviations of the draws made so far are off, in these units; NaN
         where it cannot be told, since polynomials do not tell the moments of such a target.
@@ -260,7 +261,7 @@ class Tuning:
         if np.isnan(self.fresh.outcomes.mean_off).any() or np.isnan(self.fresh.outcomes.sd_off).any():
             remarks.append(
                 "“–” among errors of means and standard deviations: polynomials do not tell these moments of such a "
-                "target, and “error” takes them for those of a Gaussian one with the same scores."
+                "target, and the bias in “error” is that of Stein features."
             )
         reasons = zip(self.labels, self.outcomes.reasons, strict=True)
         return remarks + [f"{label}: {reason}" for label, reason in reasons if reason is not None]

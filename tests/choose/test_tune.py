@@ -215,6 +215,7 @@ def test_a_posterior_of_many_observations_is_scored_by_mini_batches():
         ({"num_steps": 0}, ValueError, "`num_steps` must be an integer"),
         ({"objective": "speed"}, ValueError, "`objective` must be one of"),
         ({"burn_in": 0.9}, ValueError, "`burn_in` must be a number from 0 to 0.75"),
+        ({"order": 1}, ValueError, "`order` must be at least 2"),
         ({"keep": 1}, ValueError, "`keep` must be a number"),
         ({"budget": -1}, ValueError, "`budget` must be a positive number"),
         ({"gradients": lambda setting: None}, TypeError, "`gradients` must be a number, or a function"),

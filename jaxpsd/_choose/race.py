@@ -167,7 +167,7 @@ class Race:
             return expect_square(self._rng(arm, 1), batches, parts, used / full, _REPLICATES)
         noise = expect_square(self._rng(arm, 1), batches - batches.mean(axis=(0, 1)), parts, used / full, _REPLICATES)
         bias = expect_square(self._rng(arm, 2), scorer.moment_features(arm, used), parts, 0.0, _REPLICATES)
-        return Expected(*(one + other for one, other in zip(noise, bias, strict=True)))
+        return Expected(noise.square + bias.square, noise.parts + bias.parts, noise.replicates + bias.replicates)
 
     def _rng(self, arm: Arm, purpose: int) -> np.random.Generator:
         key = jax.random.fold_in(jax.random.fold_in(self.rng_key, 3 * arm.place + purpose), arm.stretches)

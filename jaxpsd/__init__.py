@@ -6,6 +6,7 @@ Is that more than chance?                        adaptive_test, gof_test, aggreg
 Which moments are wrong, and by how much?        moment_table
 What is E[f] under the target, then?             corrected_expectation
 What changes when draws follow the target?       relax
+Which setting of a sampler, for a third?         tune
 Which sampler or step size?                      rank, sample_grid
 Is my sampler right, in its test suite?          check
 Many sample sets at once?                        discrepancies, gof_tests
@@ -13,8 +14,9 @@ Many devices or hosts?                           spread
 Draws in batches, or on disk?                    stream, stream_over, save_state, load_state
 Which approximation of a posterior?              compare_approximations
 Draws of another library, mini-batches of data?  from_numpyro, from_numpyro_svi, from_pymc, from_pymc_vi, from_nutpie,
-                                                 from_stan, from_blackjax, from_arviz, minibatch_score
-Pictures?                                        plots.report, plots.errors, plots.draws and others
+                                                 from_stan, from_blackjax, from_arviz, minibatch_score,
+                                                 Minibatches
+Pictures?                                        plots.report, plots.errors, plots.tuning, plots.draws and others
 
 Key first, data next, options by keyword: diagnose(rng_key, target, samples). The target is a log-density, a function of
 one position, or the scores at the samples; samples are (draws, dim) or (chains, draws, dim), or a pytree of such.
@@ -39,6 +41,8 @@ from jaxpsd._choose.approximations import compare_approximations
 from jaxpsd._choose.grid import sample_grid
 from jaxpsd._choose.rank import rank
 from jaxpsd._choose.ranking import Comparison, Ranking
+from jaxpsd._choose.tune import tune
+from jaxpsd._choose.tuning import Tuning
 from jaxpsd._core.doubts import (
     ChainsWarning,
     CoordinatesWarning,
@@ -49,7 +53,7 @@ from jaxpsd._core.doubts import (
     ScalesWarning,
 )
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.minibatch import minibatch_score
+from jaxpsd._core.minibatch import Minibatches, minibatch_score
 from jaxpsd._core.origins import Origin
 from jaxpsd._core.scores import score
 from jaxpsd._core.sharding import spread
@@ -138,6 +142,7 @@ __all__ = [
     "ImpliedErrors",
     "KernelDiscrepancy",
     "LinearKSD",
+    "Minibatches",
     "MomentKernel",
     "MomentTable",
     "OptimizedFSSD",
@@ -149,6 +154,7 @@ __all__ = [
     "ScalesWarning",
     "SteinDiscrepancy",
     "Stream",
+    "Tuning",
     "adaptive_test",
     "aggregate_test",
     "check",
@@ -178,4 +184,5 @@ __all__ = [
     "stein_operator",
     "stream",
     "stream_over",
+    "tune",
 ]

@@ -1,4 +1,4 @@
-"""The command line: `jaxpsd demo | diagnose | test | moments | rank`."""
+"""The command line: `jaxpsd demo | diagnose | test | moments | rank | tune`."""
 
 import argparse
 import json
@@ -22,6 +22,7 @@ from jaxpsd.adapters.user_code import fit_target, is_pymc_model, load_target
 # For scripts: nothing was found, something was, it could not be done, or not be told. A user or a reader that has had
 # enough is none of these.
 _SOUND, _REJECTED, _MISTAKE, _UNKNOWN, _INTERRUPTED, _NO_READER = 0, 1, 2, 3, 130, 141
+_CODES = {True: _SOUND, False: _REJECTED, None: _UNKNOWN}
 
 # In which coordinates polynomials are formed; and which are taken unless another option says so.
 _TRANSFORMS = {"none": None} | {rule: rule for rule in ("center", "standardize", "whiten", "target")}
@@ -55,6 +56,7 @@ In Python
   which moments are wrong?                 jaxpsd.moment_table(rng_key, target, samples)
   what is E[f] under the target?           jaxpsd.corrected_expectation(fn, target, samples)
   which sampler or setting?                jaxpsd.rank(rng_key, None, target, {label: samples, …})
+  which step size, for a third?            jaxpsd.tune(rng_key, logdensity, kernel, settings, positions=…, num_steps=…)
   is my sampler right?                     jaxpsd.check(rng_key, target, sample=sampler)
   all of it                                help(jaxpsd)
 """
@@ -129,9 +131,7 @@ def _diagnose(options: argparse.Namespace) -> int:
         common["second_opinion"] = False
     report = jaxpsd.diagnose(key, target, sampled.samples, **common)
     by_test = _show(options, report)
-    return (
-        by_test if options.tolerance is None else {True: _SOUND, False: _REJECTED, None: _UNKNOWN}[report.good_enough]
-    )
+    return by_test if options.tolerance is None else _CODES[report.good_enough]
 
 
 def _rank(options: argparse.Namespace) -> int:
@@ -164,13 +164,24 @@ def _rank(options: argparse.Namespace) -> int:
     return _show(options, ranking)
 
 
+def _tune(options: argparse.Namespace) -> int:
+    asked = {name: getattr(options, name) for name in ("objective", "tolerance", "checkpoint", "num_steps")}
+    target, kernel = _load_logdensity(options.logdensity), load_target(options.kernel)
+    key, positions = jax.random.key(options.seed), read(options.positions).samples
+    tuning = jaxpsd.tune(key, target, kernel, options.settings, positions=positions, **asked)
+    code = _show(options, tuning)
+    return code if options.tolerance is None else _CODES[tuning.good_enough]
+
+
 def _demo(options: argparse.Namespace) -> int:
     from jaxpsd.demo import NUM_CHAINS, draw_figures, run_demo
 
     demo = run_demo(jax.random.key(options.seed), options.draws, options.order, progress=not options.json)
     ranking, report = demo.rankings[options.order], demo.report
     if options.json:
-        print(json.dumps({"rank": ranking.to_dict(), "report": report.to_dict()}, indent=2))
+        print(
+            json.dumps({"rank": ranking.to_dict(), "report": report.to_dict(), "tune": demo.tuning.to_dict()}, indent=2)
+        )
         return _SOUND
     print(
         f"Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: {NUM_CHAINS} chains for each\n"
@@ -180,6 +191,8 @@ def _demo(options: argparse.Namespace) -> int:
     print(ranking)
     print(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")
     print(report)
+    print("\nThe same question to `tune`, which runs the better step sizes longer, and expects what a full run has:\n")
+    print(demo.tuning)
     try:
         written = draw_figures(demo, options.folder)
     except ImportError:
@@ -327,11 +340,26 @@ def _build_parser() -> argparse.ArgumentParser:
     ranked = command(
         "rank", _rank, "which sampler, step size or guide is best?", "rank files of draws by their discrepancy"
     )
+    tuned = command(
+        "tune",
+        _tune,
+        "which setting of a sampler, for a third of what it costs to run them all?",
+        "choose a setting of a sampler by running all of them, and the better ones longer",
+    )
+    of_kernel = "a JAX function of a key, a state and a setting, to the next state and its position"
+    tuned.add_argument("kernel", metavar="MODULE_OR_FILE.py:FUNCTION", help=of_kernel)
+    tuned.add_argument("settings", nargs="+", type=_parse_setting, help="numbers, or such as '{\"step_size\": 0.1}'")
+    tuned.add_argument("--logdensity", required=True, metavar="MODULE_OR_FILE.py:FUNCTION", help="of the target")
+    tuned.add_argument("--positions", type=Path, required=True, help="a file with a starting position for each chain")
+    tuned.add_argument("--steps", dest="num_steps", type=many, required=True, help="of each chain in a full run")
+    tuned.add_argument("--objective", choices=("bias", "error"), default="bias", help="to be small (%(default)s)")
+    tuned.add_argument("--checkpoint", type=Path, help="a file for progress, to go on from after an interruption")
     for added in (diagnose, test, moments):
         added.add_argument("file", type=Path, nargs="+", help="the draws; of CmdStan, one file for each chain")
         added.add_argument("--scores", type=Path, help="a file with the scores at the draws")
     good = "what is good enough: standard deviations for means, a share for standard deviations; sets the exit code"
-    diagnose.add_argument("--tolerance", type=float, help=good)
+    for added in (diagnose, tuned):
+        added.add_argument("--tolerance", type=float, help=good)
     made = "how the draws were made, where the file does not say: advice depends on it"
     diagnose.add_argument("--origin", choices=[str(kind) for kind in Kind if kind != Kind.UNKNOWN], help=made)
     moved = "do not let draws follow the target to see what changes"
@@ -366,3 +394,10 @@ def _integer_from(lowest: int, highest: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _parse_setting(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise argparse.ArgumentTypeError(f"must be a number, or a dictionary in JSON, not {text!r}") from None

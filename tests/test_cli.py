@@ -342,8 +342,9 @@ def test_the_demo_ranks_reports_and_draws(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "The step size to use: 0.005." in printed
     assert "What to do next" in printed
+    assert "gradient evaluations, 33% of the" in printed
     written = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert written == {"step_sizes.png", "draws.png", "best_step_size.png"}
+    assert written == {"step_sizes.png", "draws.png", "tuning.png", "best_step_size.png"}
 
 
 @pytest.mark.usefixtures("_demo_is_known")
@@ -368,6 +369,27 @@ def test_the_demo_runs_as_it_is(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "The step size to use: 0.005." in captured.out
     assert "8/8" in captured.err
+
+
+def test_a_setting_is_chosen(files, capsys):
+    code = (
+        "import jax, jax.numpy as jnp\n"
+        "def langevin(key, x, setting):\n"
+        "    step = setting['step']\n"
+        "    x = x - 0.5 * step * x + jnp.sqrt(step) * jax.random.normal(key, x.shape)\n"
+        "    return x, x\n"
+    )
+    (files / "sampler.py").write_text(code)
+    np.save(files / "starts.npy", np.zeros((4, 2), np.float32))
+    command = ["tune", f"{files}/sampler.py:langevin", '{"step": 2.0}', '{"step": 0.2}']
+    command += ["--logdensity", f"{files}/model.py:logdensity", "--positions", f"{files}/starts.npy", "--steps", "4000"]
+    assert main([*command, "--json", "--tolerance", "0.5"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["best"] == {"step": 0.2}
+    assert found["good_enough"] is True
+    with pytest.raises(SystemExit):
+        main([*command[:2], "not a number", *command[2:]])
+    assert "a dictionary in JSON" in capsys.readouterr().err
 
 
 def test_the_package_is_a_program():

@@ -407,3 +407,35 @@ def test_pictures_go_where_they_are_told(table):
     assert plots.moment_errors(table, ax=ax) is ax
     with pytest.raises(TypeError, match="axes"):
         plots.moment_errors(table, ax=3)
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    """Three settings of a sampler that needs no steps."""
+
+    def kernel(key, x, setting):
+        return x, setting["wide"] * jax.random.normal(key, x.shape)
+
+    settings = [{"wide": 1.5, "word": "a"}, {"wide": 1.0, "word": "a"}, {"wide": 0.1, "word": "a"}]
+    return jaxpsd.tune(
+        jax.random.key(0), lambda x: -0.5 * (x**2).sum(), kernel, settings, positions=np.zeros((4, 2), np.float32),
+        num_steps=2000,
+    )  # fmt: skip
+
+
+def test_rounds_of_tuning_are_lines_and_the_choice_has_the_star(tuned):
+    ax = plots.tuning(tuned)
+    lines = [line for line in ax.lines if line.get_label().startswith("round")]
+    assert len(lines) == len(tuned.rounds)
+    np.testing.assert_array_equal(lines[0].get_xdata(), [0.1, 1.0, 1.5])
+    assert ax.lines[-1].get_marker() == "*"
+    assert ax.lines[-1].get_xdata()[0] == tuned.best["wide"] == 1.0
+    assert ax.get_xlabel() == "wide"
+
+
+def test_settings_that_are_no_numbers_have_labels(tuned):
+    settings = tuple({**setting, "other": -k} for k, setting in enumerate(tuned.settings))
+    ax = plots.tuning(dataclasses.replace(tuned, settings=settings))
+    assert [label.get_text() for label in ax.get_xticklabels()] == list(tuned.labels)
+    with pytest.raises(TypeError, match="must come from `tune`"):
+        plots.tuning(3)

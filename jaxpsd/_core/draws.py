@@ -226,3 +226,13 @@ class Structure(NamedTuple):
         parts = jnp.split(flat, np.cumsum([prod(shape) for shape in self.shapes])[:-1])
         each = zip(parts, self.shapes, self.dtypes, strict=True)
         return jax.tree.unflatten(self.treedef, [part.reshape(shape).astype(dtype) for part, shape, dtype in each])
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether an array is one of random keys, which NumPy does not know."""
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def as_numpy(leaf: Any) -> np.ndarray:
+    """An array, or the numbers of keys."""
+    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)

@@ -9,6 +9,7 @@ from jaxpsd.plots._evidence import moment_errors, null_distribution
 from jaxpsd.plots._positions import draws, marginal_scores
 from jaxpsd.plots._report import report
 from jaxpsd.plots._settings import step_sizes, trace
+from jaxpsd.plots._tuning import tuning
 
 __all__ = [
     "draws",
@@ -20,4 +21,5 @@ __all__ = [
     "second_moments",
     "step_sizes",
     "trace",
+    "tuning",
 ]

@@ -77,7 +77,8 @@ def judged(
     psd, found = psd_in(transform), {}
     for method in methods:
         results = []
-        for k, samples in enumerate(sets):
+        # Arrays of NumPy: to take those of JAX apart is a program of its own, which takes long to compile.
+        for k, samples in enumerate(np.asarray(sets)):
             key, options = jax.random.key(k), {"num_replicates": REPLICATES}
             if method == "adaptive":
                 results.append(jaxpsd.adaptive_test(key, logdensity, samples, **options))

@@ -6,6 +6,7 @@ Is that more than chance?                        adaptive_test, gof_test, aggreg
 Which moments are wrong, and by how much?        moment_table
 What is E[f] under the target, then?             corrected_expectation
 What changes when draws follow the target?       relax
+Which setting of a sampler, for a third?         tune
 Which sampler or step size?                      rank, sample_grid
 Is my sampler right, in its test suite?          check
 Many sample sets at once?                        discrepancies, gof_tests
@@ -13,8 +14,9 @@ Many devices or hosts?                           spread
 Draws in batches, or on disk?                    stream, stream_over, save_state, load_state
 Which approximation of a posterior?              compare_approximations
 Draws of another library, mini-batches of data?  from_numpyro, from_numpyro_svi, from_pymc, from_pymc_vi, from_nutpie,
-                                                 from_stan, from_blackjax, from_arviz, minibatch_score
-Pictures?                                        plots
+                                                 from_stan, from_blackjax, from_arviz, minibatch_score,
+                                                 Minibatches
+Pictures?                                        plots.report, plots.errors, plots.tuning, plots.draws and others
 
 Key first, data next, options by keyword: diagnose(rng_key, target, samples). The target is a log-density, a function of
 one position, or the scores at the samples; samples are (draws, dim) or (chains, draws, dim), or a pytree of such.
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from jaxpsd._choose.grid import sample_grid
     from jaxpsd._choose.rank import rank
     from jaxpsd._choose.ranking import Comparison, Ranking
+    from jaxpsd._choose.tune import tune
+    from jaxpsd._choose.tuning import Tuning
     from jaxpsd._core.doubts import (
         ChainsWarning,
         CoordinatesWarning,
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
         ScalesWarning,
     )
     from jaxpsd._core.draws import Draws
-    from jaxpsd._core.minibatch import minibatch_score
+    from jaxpsd._core.minibatch import Minibatches, minibatch_score
     from jaxpsd._core.origins import Origin
     from jaxpsd._core.scores import score
     from jaxpsd._core.sharding import spread
@@ -95,6 +99,8 @@ _HOMES = {
     "_choose.grid": ("sample_grid",),
     "_choose.rank": ("rank",),
     "_choose.ranking": ("Comparison", "Ranking"),
+    "_choose.tune": ("tune",),
+    "_choose.tuning": ("Tuning",),
     "_core.doubts": (
         "ChainsWarning",
         "CoordinatesWarning",
@@ -105,7 +111,7 @@ _HOMES = {
         "ScalesWarning",
     ),
     "_core.draws": ("Draws",),
-    "_core.minibatch": ("minibatch_score",),
+    "_core.minibatch": ("Minibatches", "minibatch_score"),
     "_core.origins": ("Origin",),
     "_core.scores": ("score",),
     "_core.sharding": ("spread",),
@@ -181,6 +187,7 @@ __all__ = [
     "ImpliedErrors",
     "KernelDiscrepancy",
     "LinearKSD",
+    "Minibatches",
     "MomentKernel",
     "MomentTable",
     "OptimizedFSSD",
@@ -192,6 +199,7 @@ __all__ = [
     "ScalesWarning",
     "SteinDiscrepancy",
     "Stream",
+    "Tuning",
     "adaptive_test",
     "aggregate_test",
     "check",
@@ -221,4 +229,5 @@ __all__ = [
     "stein_operator",
     "stream",
     "stream_over",
+    "tune",
 ]

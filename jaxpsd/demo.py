@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxpsd._choose.grid import sample_grid
 from jaxpsd._choose.rank import rank
 from jaxpsd._choose.ranking import Ranking
+from jaxpsd._choose.tune import tune
+from jaxpsd._choose.tuning import Tuning
 from jaxpsd._core.types import LogDensityFn, Scalar
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.diagnose import diagnose
@@ -30,6 +32,8 @@ Means = Float[Array, " 2"]
 
 NUM_CHAINS = 10
 _NUM_OBSERVATIONS, _BATCH = 100, 10
+# How many chains `tune` runs for each step size, and what a step of theirs costs, in gradients of all observations.
+_TUNED_CHAINS, _STEP_PRICE = 4, _BATCH / _NUM_OBSERVATIONS
 # Variances of the two prior means and of an observation; and every how many-th draw is kept.
 _PRIOR_VARIANCES, _VARIANCE, _THIN = (10.0, 1.0), 2.0, 5
 
@@ -37,7 +41,8 @@ _PRIOR_VARIANCES, _VARIANCE, _THIN = (10.0, 1.0), 2.0, 5
 class Demo(NamedTuple):
     """What the example found: draws for each step size, rankings of the step sizes by the PSD of each order.
 
-    The report is on the draws with the step size that the PSD of order `chosen` ranks first.
+    The report is on the draws with the step size that the PSD of order `chosen` ranks first. `tuning` has looked for a
+    step size by itself, for a third of what all these draws cost.
     """
 
     logdensity: LogDensityFn
@@ -45,6 +50,7 @@ class Demo(NamedTuple):
     rankings: Mapping[int, Ranking]
     chosen: int
     report: Report
+    tuning: Tuning
 
 
 def run_demo(
@@ -52,6 +58,7 @@ def run_demo(
 ) -> Demo:
     """Sample at each step size, rank, and report on the best."""
     data_key, sample_key, rank_key, report_key = jax.random.split(rng_key, 4)
+    tune_key, start_key = jax.random.split(jax.random.fold_in(rng_key, 1))
     data = observations(data_key)
 
     def sampler(key: PRNGKeyArray, step_size: float) -> Array:
@@ -64,7 +71,16 @@ def run_demo(
         for each in sorted({order, *ORDERS})
     }
     report = diagnose(report_key, density, samples[rankings[order].best], names=("theta_1", "theta_2"))
-    return Demo(density, samples, rankings, order, report)
+    tuning = tune(
+        tune_key,
+        density,
+        partial(_step, data),
+        list(STEP_SIZES),
+        positions=jax.vmap(_start)(jax.random.split(start_key, _TUNED_CHAINS)),
+        num_steps=2 * num_draws,
+        gradients=_STEP_PRICE,
+    )
+    return Demo(density, samples, rankings, order, report, tuning)
 
 
 def _psd(order: int) -> PSD:
@@ -94,10 +110,30 @@ def log_posterior(data: Observations, theta: Means) -> Scalar:
     return log_prior(theta) + log_likelihood(data, theta)
 
 
+def _start(rng_key: PRNGKeyArray) -> Means:
+    """A draw of the prior."""
+    return jnp.sqrt(jnp.array(_PRIOR_VARIANCES)) * jax.random.normal(rng_key, (2,))
+
+
+def _move(theta: Means, step_size: Scalar, batch: Observations, num_observations: int, noise: Means) -> Means:
+    """θ ← θ + ½ε (∇log prior + N/B Σ_batch ∇log likelihood) + √ε noise."""
+    factor = num_observations / len(batch)
+    gradient = jax.grad(log_prior)(theta) + factor * jax.grad(log_likelihood, argnums=1)(batch, theta)
+    return theta + 0.5 * step_size * gradient + jnp.sqrt(step_size) * noise
+
+
+def _step(data: Observations, rng_key: PRNGKeyArray, theta: Means, step_size: Scalar) -> tuple[Means, Means]:
+    """A step with a batch drawn by itself, as `tune` takes it."""
+    batch_key, noise_key = jax.random.split(rng_key)
+    batch = data[jax.random.randint(batch_key, (_BATCH,), 0, len(data))]
+    theta = _move(theta, step_size, batch, len(data), jax.random.normal(noise_key, (2,)))
+    return theta, theta
+
+
 @partial(jax.jit, static_argnames="num_draws")
 @partial(jax.vmap, in_axes=(0, None, None, None))
 def _run_chains(rng_key: PRNGKeyArray, step_size: Scalar, data: Observations, num_draws: int) -> Array:
-    """θ ← θ + ½ε (∇log prior + N/B Σ_batch ∇log likelihood) + √ε noise, over batches that partition the data.
+    """Steps over batches that partition the data.
 
     As many draws are discarded at the beginning as are kept, before thinning. The result is (chains, draws, 2).
     """
@@ -105,9 +141,7 @@ def _run_chains(rng_key: PRNGKeyArray, step_size: Scalar, data: Observations, nu
     start_key, sweep_key = jax.random.split(rng_key)
 
     def step(theta: Array, given: tuple[Array, Array]) -> tuple[Array, Array]:
-        batch, noise = given
-        gradient = jax.grad(log_prior)(theta) + num_batches * jax.grad(log_likelihood, argnums=1)(batch, theta)
-        theta = theta + 0.5 * step_size * gradient + jnp.sqrt(step_size) * noise
+        theta = _move(theta, step_size, given[0], len(data), given[1])
         return theta, theta
 
     def sweep(theta: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
@@ -115,9 +149,8 @@ def _run_chains(rng_key: PRNGKeyArray, step_size: Scalar, data: Observations, nu
         batches = jax.random.permutation(order_key, data).reshape(num_batches, _BATCH)
         return jax.lax.scan(step, theta, (batches, jax.random.normal(noise_key, (num_batches, 2))))
 
-    start = jnp.sqrt(jnp.array(_PRIOR_VARIANCES)) * jax.random.normal(start_key, (2,))
     sweeps = -(-2 * num_draws // num_batches)
-    _, path = jax.lax.scan(sweep, start, jax.random.split(sweep_key, sweeps))
+    _, path = jax.lax.scan(sweep, _start(start_key), jax.random.split(sweep_key, sweeps))
     return path.reshape(-1, 2)[-num_draws::_THIN]
 
 
@@ -149,6 +182,10 @@ def draw_figures(demo: Demo, folder: Path) -> list[Path]:
         plots.draws(demo.logdensity, demo.samples[size], label=f"step size {size:g}", limits=limits, ax=ax)
         ax.set(xlabel="θ₁", ylabel="θ₂")
     save("draws", figure)
+
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    plots.tuning(demo.tuning, ax=figure.subplots())
+    save("tuning", figure)
 
     figure = Figure(figsize=(11, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)

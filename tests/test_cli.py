@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from adapters.stan_files import write_diagnostics
 
 import jaxpsd
 from jaxpsd import demo as _demo
@@ -108,10 +109,11 @@ def test_a_report_is_printed(files, capsys):
 @pytest.fixture
 def diagnosed(monkeypatch):
     """Options of reports, which are not made; what they would say can be set."""
-    said = {"good_enough": None, "reject": False, "options": []}
+    said = {"good_enough": None, "reject": False, "options": [], "given": []}
 
     def diagnose(rng_key, target, samples, **options):
         said["options"].append(options)
+        said["given"].append((target, samples))
         return SimpleNamespace(good_enough=said["good_enough"], reject=said["reject"], to_dict=dict)
 
     monkeypatch.setattr("jaxpsd.diagnose", diagnose)
@@ -134,6 +136,31 @@ def test_a_second_opinion_can_be_declined(files, diagnosed):
     main(["diagnose", str(files / "right.npz"), "--no-second-opinion"])
     main(["diagnose", str(files / "right.npz")])
     assert [options.get("second_opinion") for options in diagnosed["options"]] == [False, None]
+
+
+@pytest.mark.parametrize("file", ["right.npz", "chains.npz", "table.csv", "by_name.npz"])
+def test_how_draws_were_made_can_be_said(files, diagnosed, file):
+    np.savez(files / "chains.npz", samples=X.reshape(2, 200, 2), scores=-X.reshape(2, 200, 2))
+    np.savez(files / "by_name.npz", mu=X[:, 0], tau=X[:, 1], **{"score.mu": -X[:, 0], "score.tau": -X[:, 1]})
+    np.savetxt(files / "table.csv", np.c_[X, -X], delimiter=",", header="mu,tau,score.mu,score.tau", comments="")
+    main(["diagnose", str(files / file), "--origin", "laplace"])
+    main(["diagnose", str(files / file)])
+    (scores, samples), (_, untold) = diagnosed["given"]
+    assert samples.origin == jaxpsd.Origin("laplace")
+    assert not isinstance(untold, jaxpsd.Draws)
+    # What is passed on is the same.
+    psd = jaxpsd.PSD(2)
+    assert float(psd(scores, samples)) == pytest.approx(float(psd(-X, X)), rel=1e-5)
+
+
+def test_divergences_in_a_file_are_said_first(tmp_path, capsys):
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    write_diagnostics(tmp_path / "x.csv", ["mu", "tau"], x, -x, divergent=range(69))
+    assert main(["diagnose", str(tmp_path / "x.csv"), "--no-second-opinion", "--replicates", "100"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("69 transitions of 300 diverged")
+    assert "Get rid of divergent transitions first" in out
+    assert "`adapt_delta=0.95`" in out
 
 
 def test_help_lists_exit_codes(capsys):
@@ -316,8 +343,9 @@ def test_the_demo_ranks_reports_and_draws(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "The step size to use: 0.005." in printed
     assert "What to do next" in printed
+    assert "gradient evaluations, 33% of the" in printed
     written = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert written == {"step_sizes.png", "draws.png", "best_step_size.png"}
+    assert written == {"step_sizes.png", "draws.png", "tuning.png", "best_step_size.png"}
 
 
 @pytest.mark.usefixtures("_demo_is_known")
@@ -342,6 +370,27 @@ def test_the_demo_runs_as_it_is(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "The step size to use: 0.005." in captured.out
     assert "8/8" in captured.err
+
+
+def test_a_setting_is_chosen(files, capsys):
+    code = (
+        "import jax, jax.numpy as jnp\n"
+        "def langevin(key, x, setting):\n"
+        "    step = setting['step']\n"
+        "    x = x - 0.5 * step * x + jnp.sqrt(step) * jax.random.normal(key, x.shape)\n"
+        "    return x, x\n"
+    )
+    (files / "sampler.py").write_text(code)
+    np.save(files / "starts.npy", np.zeros((4, 2), np.float32))
+    command = ["tune", f"{files}/sampler.py:langevin", '{"step": 2.0}', '{"step": 0.2}']
+    command += ["--logdensity", f"{files}/model.py:logdensity", "--positions", f"{files}/starts.npy", "--steps", "4000"]
+    assert main([*command, "--json", "--tolerance", "0.5"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["best"] == {"step": 0.2}
+    assert found["good_enough"] is True
+    with pytest.raises(SystemExit):
+        main([*command[:2], "not a number", *command[2:]])
+    assert "a dictionary in JSON" in capsys.readouterr().err
 
 
 def test_the_package_is_a_program():

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +57,22 @@ def test_the_null_distribution_shows_statistic_and_threshold(samples):
         plots.null_distribution(result, which=3)
 
 
+def test_the_legend_is_beside_the_bars(samples):
+    ax = drawn(plots.null_distribution(jaxpsd.gof_test(KEY, jaxpsd.PSD(1), logdensity, samples, num_replicates=100)))
+    assert not ax.get_legend().get_window_extent().overlaps(ax.get_window_extent())
+    assert sum(bar.get_height() for bar in ax.patches) == 100
+
+
+@pytest.mark.parametrize(("statistic", "scale"), [(30.0, "linear"), (300.0, "log")])
+def test_replicates_far_from_the_statistic_stay_visible(statistic, scale):
+    replicates = np.linspace(1, 10, 100)
+    far = dataclasses.replace(result(), statistic=np.array(statistic), replicates=replicates)
+    ax = drawn(plots.null_distribution(far))
+    assert ax.get_xscale() == scale
+    first, last = (ax.transData.transform((x, 0))[0] for x in (1, 10))
+    assert last - first > 0.2 * ax.get_window_extent().width
+
+
 def test_moments_are_bars_in_the_order_of_the_table(table):
     ax = drawn(plots.moment_errors(table, most=3))
     assert [label.get_text() for label in ax.get_yticklabels()] == list(table.labels[:3])
@@ -77,7 +94,111 @@ def test_a_hundred_parameters_stay_legible(wide_table):
     assert "20 of 5,150" in ax.get_title()
     ax = drawn(plots.second_moments(wide_table))
     assert len(ax.texts) == 0
-    assert len(ax.get_xticks()) < 20
+    assert ax.images[0].get_array().shape == (20, 20)
+
+
+def known_errors(table, mean_off, sd_ratio, correlation=None):
+    """A table whose errors are these, known to ±0.01; all correlations of the target are zero."""
+    dim = len(mean_off)
+    uncertain = np.full(dim, 0.01 / 1.96)
+    errors = table.errors._replace(
+        mean_off=np.asarray(mean_off), mean_off_se=uncertain, mean_off_unseen=np.zeros(dim),
+        sd_ratio=np.asarray(sd_ratio), sd_ratio_se=uncertain * sd_ratio, sd_ratio_unseen=np.zeros(dim),
+        correlation=correlation, true_correlation=np.eye(dim),
+    )  # fmt: skip
+    return dataclasses.replace(table, errors=errors, names=tuple(f"x{k}" for k in range(dim)))
+
+
+def lines_of(ax):
+    """Points of means and of standard deviations, and their intervals."""
+    return [(bars[0].get_xdata(), bars[0].get_ydata(), bars[2][0].get_segments()) for bars in ax.containers]
+
+
+def test_what_is_too_wide_is_to_the_right(table):
+    ax = drawn(plots.errors(known_errors(table, [0.3, -0.2], [1.0, 0.6])))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["x1", "x0"]
+    (means, _, mean_bars), (scales, _, _) = lines_of(ax)
+    np.testing.assert_allclose(means, [-0.2, 0.3])
+    np.testing.assert_allclose(scales, [-0.4, 0.0])
+    np.testing.assert_allclose(mean_bars[1][:, 0], [0.29, 0.31])
+    # The worst is on top.
+    assert ax.yaxis_inverted()
+    low, high = ax.get_xlim()
+    assert low == -high
+    band = ax.patches[0]
+    assert (band.get_x(), band.get_width()) == pytest.approx((-0.1, 0.2))
+
+
+@pytest.mark.parametrize(("dim", "most", "rows"), [(50, 12, 13), (50, 50, 50), (5, 12, 5)])
+def test_more_coordinates_than_fit_are_counted(table, dim, most, rows):
+    off = np.linspace(0, 0.5, dim)
+    ax = drawn(plots.errors(known_errors(table, off, np.ones(dim)), most=most))
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert len(labels) == rows
+    assert labels[0] == f"x{dim - 1}"
+    assert (labels[-1] == "+ 38 more") == (rows == 13)
+    boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+
+
+def test_what_is_not_known_is_said_and_comes_first(table):
+    ax = drawn(plots.errors(known_errors(table, [0.0, 0.2, 0.5], [np.nan, np.nan, 1.0])))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["x1", "x0", "x2"]
+    assert [text.get_text() for text in ax.texts] == ["not known"] * 2
+
+
+def test_gross_errors_leave_the_tolerance_visible(table):
+    ax = drawn(plots.errors(known_errors(table, [0.0, 20.0], [1.0, 0.1])))
+    assert ax.get_xscale() == "symlog"
+    band = ax.patches[0].get_window_extent().width
+    assert band > 0.1 * ax.get_window_extent().width
+
+
+def test_errors_are_of_means_alone_where_no_more_is_known(samples):
+    table = jaxpsd.moment_table(KEY, logdensity, samples, order=1, num_replicates=50)
+    errors = table.errors._replace(sd_ratio=None, sd_ratio_se=None, sd_ratio_unseen=None)
+    assert len(drawn(plots.errors(dataclasses.replace(table, errors=errors))).containers) == 1
+
+
+@pytest.fixture(scope="module")
+def full_report(samples):
+    return jaxpsd.diagnose(KEY, logdensity, 1.2 * samples, num_replicates=100, tolerance=0.2, second_opinion=False)
+
+
+def test_a_report_brings_its_tolerance(full_report, table):
+    for given, tolerance, expected in ((full_report, None, 0.2), (full_report, 0.3, 0.3), (table, None, 0.1)):
+        band = plots.errors(given, tolerance=tolerance).patches[0]
+        assert band.get_width() == pytest.approx(2 * expected)
+    with pytest.raises(ValueError, match="tolerance"):
+        plots.errors(table, tolerance=2)
+
+
+def test_a_report_is_one_figure(full_report, table):
+    figure = plots.report(full_report)
+    figure.canvas.draw()
+    assert figure.get_suptitle().replace("\n", " ") == full_report.verdict
+    assert "independent draws" in figure.get_supxlabel()
+    titles = [ax.get_xlabel() for ax in figure.axes]
+    assert titles == ["too small  ←  error  →  too large", "V of order 2", ""]
+    unknown = full_report.moments.errors._replace(true_correlation=np.full((2, 2), np.nan))
+    moments = dataclasses.replace(full_report.moments, errors=unknown)
+    assert len(plots.report(dataclasses.replace(full_report, moments=moments)).axes) == 2
+    with pytest.raises(TypeError, match="must come from `diagnose`"):
+        plots.report(table)
+
+
+def test_second_moments_of_fifty_coordinates_are_those_of_the_worst(table):
+    correlation = np.eye(50)
+    correlation[[7, 30], [30, 7]] = 0.4
+    ax = drawn(plots.second_moments(known_errors(table, np.zeros(50), np.r_[np.ones(49), 1.3], correlation), most=3))
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["x7", "x30", "x49"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["x7", "x30", "x49"]
+    np.testing.assert_allclose(ax.images[0].get_array(), [[0, 0.4, 0], [0.4, 0, 0], [0, 0, 0.3]], atol=1e-12)
+    assert "3 of 50" in ax.get_title()
+    ax = drawn(plots.second_moments(known_errors(table, np.zeros(50), np.ones(50), correlation)))
+    boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert len(boxes) == 20
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
 
 
 def test_second_moments_need_interactions(samples):
@@ -126,6 +247,55 @@ def test_the_least_straight_score_is_shown():
         plots.marginal_scores(curved, x, coordinate=2)
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.95])
+def test_scores_of_any_gaussian_are_a_line_of_its_precision(rho):
+    covariance = np.array([[1, rho], [rho, 1]])
+    x = np.random.default_rng(0).multivariate_normal([1, 2], covariance, size=300)
+    scores = -(x - [1, 2]) @ np.linalg.inv(covariance)
+    ax = drawn(plots.marginal_scores(scores, x, coordinate=0))
+    points, line = ax.get_lines()
+    slope = -1 / (1 - rho**2)
+    x, y = (values - values.mean() for values in (points.get_xdata(), points.get_ydata()))
+    np.testing.assert_allclose(y, slope * x, rtol=0, atol=2e-2)
+    assert np.ptp(line.get_ydata()) / np.ptp(line.get_xdata()) == pytest.approx(-slope, rel=1e-3)
+    assert "linear score 100%" in line.get_label()
+    assert "less what is linear in the others" in ax.get_ylabel()
+
+
+def test_the_linear_score_is_that_of_a_report(samples):
+    def curved(x):
+        return -0.5 * x[0] ** 2 - 0.25 * x[1] ** 4 - 0.5 * x[0] * x[1]
+
+    table = jaxpsd.moment_table(KEY, curved, samples, num_replicates=50)
+    for k in range(2):
+        label = plots.marginal_scores(curved, samples, coordinate=k).get_lines()[1].get_label()
+        assert label.endswith(f"linear score {float(table.linearity[k]):.0%}")
+
+
+def test_fewer_draws_than_coordinates_tell_nothing_of_scores():
+    with pytest.raises(ValueError, match="more draws than coordinates, 5 and one; got 6"):
+        plots.marginal_scores(-np.eye(6, 5), np.eye(6, 5))
+
+
+def test_two_of_several_coordinates_are_shown_over_a_slice():
+    def density(p):
+        return -0.5 * ((p["a"] - 5) ** 2 + jnp.sum((p["b"] - p["a"]) ** 2))
+
+    x = np.random.default_rng(0).normal(size=(501, 3))
+    given = {"a": x[:, 0] + 2.0, "b": x[:, 1:]}
+    ax = drawn(plots.draws(density, given, coordinates=("b[1]", 1)))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("b[1]", "b[0]")
+    np.testing.assert_array_equal(ax.get_lines()[0].get_xdata(), x[:, 2].astype(np.float32))
+    # Where the others are at their medians, both are centred at that of a.
+    paths = ax.collections[0].get_paths()
+    centre = np.concatenate([polygon for path in paths for polygon in path.to_polygons()]).mean(axis=0)
+    np.testing.assert_allclose(centre, np.median(given["a"]), atol=0.1)
+    assert "slice of the density" in ax.get_legend().get_texts()[1].get_text()
+    for wrong in (None, (0,), (0, 0), (0, 7), ("a", "c"), 3):
+        with pytest.raises(ValueError, match="`coordinates` must be"):
+            plots.draws(density, given, coordinates=wrong)
+
+
 def test_a_sampler_that_is_stuck_is_shown_within_the_whole_density():
     stuck = jnp.full((20, 2), 0.5) + 1e-3 * jax.random.normal(jax.random.key(0), (20, 2))
     ax = drawn(plots.draws(logdensity, stuck, limits=((-4, 4), (-3, 3))))
@@ -141,7 +311,7 @@ def test_contours_hold_their_share_of_the_draws():
     levels = ax.collections[0].levels
     shares = [(np.asarray(jax.vmap(logdensity)(x)) > level).mean() for level in levels]
     np.testing.assert_allclose(shares, [0.99, 0.95, 0.8, 0.5], atol=0.03)
-    with pytest.raises(ValueError, match="two coordinates"):
+    with pytest.raises(ValueError, match="`coordinates` must be two"):
         plots.draws(logdensity, jnp.zeros((5, 3)))
     with pytest.raises(TypeError, match="function"):
         plots.draws(x, x)
@@ -154,6 +324,8 @@ def test_contours_hold_their_share_of_the_draws():
     [
         (plots.null_distribution, "gof_test"),
         (plots.moment_errors, "moment_table"),
+        (plots.errors, "diagnose"),
+        (plots.report, "diagnose"),
         (plots.second_moments, "moment_table"),
         (plots.step_sizes, "rank"),
         (lambda given: plots.step_sizes({"a": given}), "rank"),
@@ -235,3 +407,35 @@ def test_pictures_go_where_they_are_told(table):
     assert plots.moment_errors(table, ax=ax) is ax
     with pytest.raises(TypeError, match="axes"):
         plots.moment_errors(table, ax=3)
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    """Three settings of a sampler that needs no steps."""
+
+    def kernel(key, x, setting):
+        return x, setting["wide"] * jax.random.normal(key, x.shape)
+
+    settings = [{"wide": 1.5, "word": "a"}, {"wide": 1.0, "word": "a"}, {"wide": 0.1, "word": "a"}]
+    return jaxpsd.tune(
+        jax.random.key(0), lambda x: -0.5 * (x**2).sum(), kernel, settings, positions=np.zeros((4, 2), np.float32),
+        num_steps=2000,
+    )  # fmt: skip
+
+
+def test_rounds_of_tuning_are_lines_and_the_choice_has_the_star(tuned):
+    ax = plots.tuning(tuned)
+    lines = [line for line in ax.lines if line.get_label().startswith("round")]
+    assert len(lines) == len(tuned.rounds)
+    np.testing.assert_array_equal(lines[0].get_xdata(), [0.1, 1.0, 1.5])
+    assert ax.lines[-1].get_marker() == "*"
+    assert ax.lines[-1].get_xdata()[0] == tuned.best["wide"] == 1.0
+    assert ax.get_xlabel() == "wide"
+
+
+def test_settings_that_are_no_numbers_have_labels(tuned):
+    settings = tuple({**setting, "other": -k} for k, setting in enumerate(tuned.settings))
+    ax = plots.tuning(dataclasses.replace(tuned, settings=settings))
+    assert [label.get_text() for label in ax.get_xticklabels()] == list(tuned.labels)
+    with pytest.raises(TypeError, match="must come from `tune`"):
+        plots.tuning(3)

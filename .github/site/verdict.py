@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
     plots.draws(logdensity, draws[::40], label="some of the draws", ax=left)
     left.set(xlabel=names[0], ylabel=names[1])
-    plots.moment_errors(report.moments, ax=right)
+    plots.errors(report, ax=right)
     figure.suptitle(textwrap.fill(report.verdict, 100), fontsize=9.5, x=0.01, ha="left", family="monospace")
     figure.savefig(folder / "verdict.png", dpi=96)
 

@@ -3,12 +3,11 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpsd._core.tables import html_table, number, plain, text_table
+from jaxpsd._core.tables import html_lines, html_table, number, plain, text_table
 from jaxpsd._discrepancies.psd import name_of_degree
 
 
@@ -164,7 +163,7 @@ class Ranking:
         return "\n".join([text_table(self._columns()), "", *self._remarks()])
 
     def _repr_html_(self) -> str:
-        return html_table(self._columns()) + "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+        return html_table(self._columns()) + html_lines(self._remarks())
 
     def _columns(self) -> dict[str, list[str]]:
         def show(*arrays: np.ndarray) -> list[str]:

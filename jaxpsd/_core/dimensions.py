@@ -32,6 +32,35 @@ class Dimensions:
             tuple((dim, tuple(np.asarray(values).tolist())) for dim, values in coords.items() if dim in used),
         )
 
+    def labelled(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        coords: Mapping[str, Sequence[Any]],
+        dims: Mapping[str, Sequence[str]],
+    ) -> "Dimensions":
+        """These with other labels, and other names of axes, for variables of such shapes."""
+        for name, given in dims.items():
+            if name not in shapes or len(given) != len(shapes[name]) or {"chain", "draw"} & set(given):
+                has = f"it has {len(shapes[name])}" if name in shapes else f"there are {', '.join(shapes):.200}"
+                raise ValueError(
+                    f"`dims` must name each axis of a variable, chains and draws aside; got {list(given)!s:.100} of "
+                    f"{name!r}: {has}."
+                )
+        named = {name: tuple(dims.get(name, self.of_variable(name, shape))) for name, shape in shapes.items()}
+        sizes: dict[str, int] = {}
+        for name, shape in shapes.items():
+            for dim, size in zip(named[name], shape, strict=True):
+                if sizes.setdefault(dim, size) != size:
+                    raise ValueError(f"`dims` must have axes of one length each; {dim!r} has {sizes[dim]} and {size}.")
+        for dim, labels in coords.items():
+            if dim not in sizes:
+                raise ValueError(f"`coords` must be of axes that variables have, {', '.join(sizes):.200}; got {dim!r}.")
+            if len(labels) != sizes[dim]:
+                raise ValueError(
+                    f"`coords` must label each of the {sizes[dim]} entries along {dim!r}; got {len(labels)} labels."
+                )
+        return Dimensions.of(named, {**self.coords, **coords})
+
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
         """The names of the axes of each variable that has some."""

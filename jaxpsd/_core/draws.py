@@ -1,6 +1,6 @@
 """Draws as the rest of the library sees them: one axis of draws, chains one after the other."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
@@ -114,6 +114,37 @@ class Draws(Mapping[str, Array | np.ndarray]):
         """The shape of each leaf of one position, by name; x for an array."""
         return {_leaf_name(path): leaf.shape[1:] for path, leaf in jax.tree.leaves_with_path(self.positions)}
 
+    def with_coords(
+        self, coords: Mapping[str, Sequence[Any]], *, dims: Mapping[str, Sequence[str]] | None = None
+    ) -> "Draws":
+        """The same draws with labels along axes, which names and `to_arviz` then have; ArviZ's words for it.
+
+        Parameters
+        ----------
+        coords
+            Axes with the labels of their entries.
+        dims
+            Variables with names for their axes, chains and draws aside, where they are to have others.
+
+        Examples
+        --------
+        >>> import jax.numpy as jnp
+        >>> import jaxpsd
+        >>> draws = jaxpsd.Draws({"mu": jnp.zeros(200), "beta": jnp.zeros((200, 2))})
+        >>> draws.with_coords({"term": ["slope", "offset"]}, dims={"beta": ["term"]}).names
+        ('beta[slope]', 'beta[offset]', 'mu')
+        """
+        dimensions = self.dimensions.labelled(self.shapes, coords, dims or {})
+        if self.labels is None:
+            return replace(self, dimensions=dimensions)
+        # Labels such as log tau[2] keep what goes before the entry.
+        ends = zip(_entries(self.positions, self.dimensions), _entries(self.positions, dimensions), strict=True)
+        labels = tuple(
+            label.removesuffix(old) + new if label.endswith(old) else label
+            for label, ((_, old), (_, new)) in zip(self.labels, ends, strict=True)
+        )
+        return replace(self, labels=labels, dimensions=dimensions)
+
     def to_arviz(self) -> Any:
         """An xarray `Dataset` with dimensions chain and draw, which functions of ArviZ take as a posterior."""
         per_chain = self.num_draws // self.num_chains
@@ -137,13 +168,15 @@ def names_of(
     positions: PyTree, labels: Mapping[str, str] | None = None, dimensions: Dimensions = NO_DIMENSIONS
 ) -> tuple[str, ...]:
     """Names of all coordinates of one draw, with other labels for the leaves of a pytree where given."""
-    named = []
+    return tuple((labels or {}).get(name, name) + entry for name, entry in _entries(positions, dimensions))
+
+
+def _entries(positions: PyTree, dimensions: Dimensions) -> Iterator[tuple[str, str]]:
+    """For each coordinate, its variable and its place there: [2], [Choate], or nothing for a scalar."""
     for path, leaf in jax.tree.leaves_with_path(positions):
         name = _leaf_name(path)
-        entries = dimensions.entries(name, leaf.shape[1:])
-        name = (labels or {}).get(name, name)
-        named += [name + (f"[{entry}]" if leaf.ndim > 1 else "") for entry in entries]
-    return tuple(named)
+        for entry in dimensions.entries(name, leaf.shape[1:]):
+            yield name, f"[{entry}]" if leaf.ndim > 1 else ""
 
 
 def _leaf_name(path: tuple[Any, ...]) -> str:
@@ -193,3 +226,13 @@ class Structure(NamedTuple):
         parts = jnp.split(flat, np.cumsum([prod(shape) for shape in self.shapes])[:-1])
         each = zip(parts, self.shapes, self.dtypes, strict=True)
         return jax.tree.unflatten(self.treedef, [part.reshape(shape).astype(dtype) for part, shape, dtype in each])
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether an array is one of random keys, which NumPy does not know."""
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def as_numpy(leaf: Any) -> np.ndarray:
+    """An array, or the numbers of keys."""
+    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)

@@ -1,6 +1,7 @@
 """Results for people and programs: plain text for a terminal, HTML for a notebook, plain numbers for JSON."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, SupportsFloat
 
@@ -23,16 +24,34 @@ def text_table(columns: Columns) -> str:
 
 
 def html_table(columns: Columns) -> str:
-    """The same in HTML."""
+    """The same in HTML; spaces before a cell indent it there too."""
 
     def line(cells: Sequence[str], tag: str) -> str:
-        sides = ["left", *["right"] * (len(cells) - 1)]
-        aligned = zip(cells, sides, strict=True)
-        cells = [f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in aligned]
-        return f"<tr>{''.join(cells)}</tr>"
+        shown = []
+        for k, cell in enumerate(cells):
+            indent = len(cell) - len(cell.lstrip())
+            style = f"text-align:{'right' if k else 'left'}" + (f";padding-left:{indent}em" if indent else "")
+            shown.append(f'<{tag} style="{style}">{html_text(cell.strip())}</{tag}>')
+        return f"<tr>{''.join(shown)}</tr>"
 
     body = "".join(line(row, "td") for row in zip(*columns.values(), strict=True))
     return f"<table><thead>{line(list(columns), 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+def html_text(text: str) -> str:
+    """Words in HTML, with code where there are backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def html_lines(lines: Iterable[str], tag: str = "p") -> str:
+    """Lines of words, each an element of its own."""
+    return "".join(f"<{tag}>{html_text(line)}</{tag}>" for line in lines)
+
+
+def html_badge(text: str, colour: str) -> str:
+    """A word to be seen first: white on a colour of its own, so that it is legible on light and dark pages."""
+    style = f"background:{colour};color:#fff;border-radius:1em;padding:.15em .8em;font-weight:600;white-space:nowrap"
+    return f'<span style="{style}">{escape(text)}</span>'
 
 
 def number(value: SupportsFloat) -> str:

@@ -20,9 +20,10 @@ from jaxpsd._core.types import Block
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.errors import NORMAL_95, ImpliedErrors, errors_of
 from jaxpsd._explain.findings import Finding
+from jaxpsd._explain.least_squares import Functions
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._explain.phrases import mean_error, sd_error
-from jaxpsd._explain.regression import Functions, regress
+from jaxpsd._explain.regression import regress
 from jaxpsd._stein.coordinates import Affine
 
 # Coordinates that a combination is made of; of those that matter less than this share of the first, none.
@@ -134,5 +135,5 @@ def _errors_along(coefficients: np.ndarray, psd: PSD, given: Given, effective: f
     x = np.asarray(ravel(given.draws.positions), np.float64)
     u, dtype = x @ coefficients, given.draws.dtype
     functions = _Combination(*(jnp.asarray(part, dtype) for part in (coefficients, u.mean(), u.std())))
-    regression = regress(functions, psd, given, effective)
+    regression = regress(functions, [psd], given, effective)
     return errors_of(regression, np.full(1, np.nan, dtype), 1, False)

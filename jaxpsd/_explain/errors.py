@@ -13,15 +13,15 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from jaxpsd._core.blocks import einsum
 from jaxpsd._core.checks import is_concrete
 from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block, static
 from jaxpsd._discrepancies.psd import PSD, check_interactions
-from jaxpsd._explain.regression import Functions, Regression, can_regress, explained_share, regress
+from jaxpsd._explain.least_squares import Functions
+from jaxpsd._explain.regression import Regression, best_fit, can_regress, explained_share, regress
 from jaxpsd._stein.coordinates import Affine, Canonical
-from jaxpsd._stein.polynomials import num_monomials
+from jaxpsd._stein.polynomials import Interactions, num_monomials
 
 # Standard errors to either side between which 95% of a normal distribution lie.
 NORMAL_95 = 1.96
@@ -113,37 +113,49 @@ LEAST_EXPLAINED, _MOST_UNSEEN = 0.5, 0.2
 # Features to regress on, the best first: order, and highest degree of products. They take so many effective draws
 # each, and no more than so much work. Those of order 2 are all that a Gaussian target takes, by this share of the
 # scores' variance that is linear.
-_CANDIDATES = ((4, 3), (4, 2), (2, True), (4, False), (2, False))
+_CANDIDATES = ((4, 3), (4, 2), (3, True), (3, 2), (2, True), (4, False), (2, False))
 _LAST_RESORTS = ((2, True), (2, False))
 _DRAWS_A_FEATURE, _MOST_FEATURES, _MOST_WORK = 8, 512, 5e10
 _GAUSSIAN = 0.9999
 
 
-def explaining_psd(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> PSD:
-    """The PSD whose features explain most of the moments of such draws."""
+def explaining_psds(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> list[PSD]:
+    """The PSDs whose features explain most of the moments of such draws.
+
+    One with products, along joint axes, however coordinates depend on each other; and one without, near the
+    coordinates themselves, which explains those that do not with fewer features.
+    """
     draws = given.draws
-
-    def can_be(order: int, products: bool) -> bool:
-        count = num_monomials(draws.dim, order, interactions=products)
-        is_regular = can_regress(count, draws.num_draws, weighted=given.weights is not None)
-        return is_regular and (interactions or not products)
-
+    # A Gaussian target leaves nothing unexplained, so that any draws will do that make the features differ.
     is_gaussian = _is_gaussian(coordinates)
-    highest = 2 if is_gaussian else 4
-    for order, products in _CANDIDATES:
-        if order > highest:
-            continue
-        count = num_monomials(draws.dim, order, interactions=products)
-        is_light = count <= _MOST_FEATURES and draws.num_draws * count**2 <= _MOST_WORK
-        # A Gaussian target leaves nothing unexplained, so that any draws will do that make the features differ.
-        carried = float(coordinates.num_moves) / 2 if is_gaussian else effective / _DRAWS_A_FEATURE
-        if is_light and count <= carried and (interactions or not products):
-            break
-    else:
-        order, products = next((each for each in _LAST_RESORTS if can_be(*each)), (1, False))
-    # Without products, axes have to be near the coordinates for these to be explained.
-    transform = coordinates.for_regression if products else coordinates.for_tests
-    return PSD(order, interactions=check_interactions(products, order), basis="hermite", transform=transform)
+    carried = float(coordinates.num_moves) / 2 if is_gaussian else effective / _DRAWS_A_FEATURE
+
+    def count_of(order: int, products: Interactions) -> int:
+        return num_monomials(draws.dim, order, interactions=products)
+
+    def is_affordable(count: int) -> bool:
+        return count <= min(carried, _MOST_FEATURES) and draws.num_draws * count**2 <= _MOST_WORK
+
+    def can_be(order: int, products: Interactions) -> bool:
+        return can_regress(count_of(order, products), draws.num_draws, weighted=given.weights is not None)
+
+    def psd_of(order: int, products: Interactions) -> PSD:
+        # Without products, axes have to be near the coordinates for these to be explained.
+        transform = coordinates.for_regression if products else coordinates.for_tests
+        return PSD(order, interactions=check_interactions(products, order), basis="hermite", transform=transform)
+
+    allowed = [
+        (order, products)
+        for order, products in _CANDIDATES
+        if order <= (2 if is_gaussian else 4) and (interactions or not products)
+    ]
+    last_resort = [each for each in _LAST_RESORTS if can_be(*each) and (interactions or not each[1])]
+    order, products = next((each for each in allowed if is_affordable(count_of(*each))), (*last_resort, (1, False))[0])
+    psds = [psd_of(order, products)]
+    both = count_of(order, products) + count_of(4, False)
+    if products and draws.dim > 1 and (4, False) in allowed and is_affordable(both):
+        psds.append(psd_of(4, False))
+    return psds
 
 
 def _is_gaussian(coordinates: Canonical) -> bool:
@@ -158,12 +170,12 @@ def implied_errors(
     if is_concrete(coordinates.num_moves):
         # Draws that are the same as the one before say nothing more.
         effective = min(effective, 1 + float(coordinates.num_moves))
-    psd = explaining_psd(given, coordinates, effective, interactions=interactions)
-    interactions = psd.interactions is not False
+    psds = explaining_psds(given, coordinates, effective, interactions=interactions)
+    interactions = psds[0].interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
-    moments = _Moments(standardized, psd.order, interactions)
+    moments = _Moments(standardized, psds[0].order, interactions)
     worth = max(effective, float(coordinates.num_moves)) if _is_gaussian(coordinates) else effective
-    regression = regress(moments, psd, given, worth)
+    regression = regress(moments, psds, given, worth, by_degree=True)
     return errors_of(regression, _exact_sd(coordinates, standardized), given.draws.dim, interactions)
 
 
@@ -184,57 +196,94 @@ def errors_of(
     """
     pairs = _pairs(dim, interactions=interactions)
     sample_mean, sample_sd, sample_correlation = _summary(regression.mean, dim, pairs)
-
-    def quantities(value: Float[Array, " moments"]) -> tuple[Array, Array, Array]:
-        mean, sd, correlation = _summary(value, dim, pairs)
-        unit = jnp.where(jnp.isnan(exact_sd), sd, exact_sd)
-        # One of each pair of correlations: for many coordinates they take most of the memory.
-        return (sample_mean - mean) / unit, jnp.log(sample_sd / sd), correlation[above]
-
+    has_scales = regression.value.shape[1] > dim
     above = np.triu_indices(dim)
-    off, log_ratio, correlation = quantities(regression.value)
+
+    def second_order(value: Float[Array, " moments"]) -> tuple[Array, Array]:
+        _, sd, correlation = _summary(value, dim, pairs)
+        # One of each pair of correlations: for many coordinates they take most of the memory.
+        return jnp.log(sample_sd / sd), correlation[above] if interactions else jnp.zeros(0, value.dtype)
+
     # Delta method: how each draw moves the moments, and those the quantities; what the features leave of them; and how
     # they vary.
-    columns = jnp.concatenate([regression.influence, regression.residual, regression.deviation])
-    moved = [einsum("nk,jk->nj", columns, slope) for slope in jax.jacfwd(quantities)(regression.value)]
+    columns = (
+        regression.influence,
+        regression.residual,
+        jnp.broadcast_to(regression.deviation, regression.influence.shape),
+    )
 
-    def uncertainty(part: Array, of_unit: Array | float = 0.0) -> tuple[Array, Array, Array, Array]:
-        """Standard error, what may be unseen, the share explained, and whether that is enough for a number."""
-        influence, residual, deviation = jnp.split(part, 3)
-        unseen = jnp.hypot(regression.unseen_of(residual), of_unit)
-        explained = explained_share(residual, deviation)
-        is_known = (explained >= LEAST_EXPLAINED) & (unseen <= _MOST_UNSEEN)
-        return regression.error_of_mean(influence), unseen, explained, jnp.where(is_known, 0, jnp.nan)
+    def of_fit(fit: tuple[Array, tuple[Array, ...]]) -> tuple[tuple[Array, Array], tuple[tuple[Array, Array], ...]]:
+        value, parts = fit
+        move = jax.vmap(lambda by: jax.jvp(second_order, (value,), (by,))[1])
+        return second_order(value), tuple(move(part) for part in parts)
 
-    log_se, log_unseen, sd_explained, sd_known = uncertainty(moved[1])
+    (log_ratio, correlation), moved = jax.lax.map(of_fit, (regression.value, columns))
+    log_ratio = _best(regression, log_ratio, tuple(part[0] for part in moved))
     # An error of a mean is known no better than its unit.
-    doubt = jnp.where(jnp.isnan(exact_sd), jnp.hypot(NORMAL_95 * log_se, log_unseen), 0)
-    mean_se, mean_unseen, mean_explained, mean_known = uncertainty(moved[0], jnp.abs(off) * jnp.expm1(doubt))
-    correlation_se, correlation_unseen, _, correlation_known = uncertainty(moved[2])
-    ratio = jnp.exp(log_ratio) + sd_known
-    # Of first moments alone nothing else can be said.
-    has_scales = len(regression.value) > dim
-    if not has_scales:
-        mean_known += 0 * exact_sd
+    unit = jnp.where(jnp.isnan(exact_sd), sample_sd * jnp.exp(-log_ratio.value), exact_sd)
+    doubt = jnp.where(jnp.isnan(exact_sd), jnp.hypot(NORMAL_95 * log_ratio.se, log_ratio.unseen), 0)
+    off = (sample_mean[None] - regression.value[:, :dim]) / unit[None]
+    in_units = tuple(part[..., :dim] / unit[None, None] for part in columns)
+    off = _best(regression, off, in_units, jnp.abs(off) * jnp.expm1(doubt)[None])
+    correlation = _best(regression, correlation, tuple(part[1] for part in moved))
+    # Of first moments alone nothing can be said unless the unit is known.
+    mean_off = off.known if has_scales else off.known + 0 * exact_sd
+    ratio = jnp.exp(log_ratio.known)
 
     def matrix(entries: Array) -> Array | None:
         return _symmetric(entries, dim, above) if interactions else None
 
     return ImpliedErrors(
-        mean_off=off + mean_known,
-        mean_off_se=mean_se,
-        mean_off_unseen=mean_unseen,
+        mean_off=mean_off,
+        mean_off_se=off.se,
+        mean_off_unseen=off.unseen,
         sd_ratio=ratio if has_scales else None,
-        sd_ratio_se=log_se * ratio if has_scales else None,
-        sd_ratio_unseen=log_unseen if has_scales else None,
+        sd_ratio_se=log_ratio.se * ratio if has_scales else None,
+        sd_ratio_unseen=log_ratio.unseen if has_scales else None,
         correlation=sample_correlation if interactions else None,
         # Of a scale that is not known, no correlation is.
-        true_correlation=matrix(correlation + correlation_known + 0 * (ratio[above[0]] + ratio[above[1]])),
-        correlation_se=matrix(correlation_se),
-        correlation_unseen=matrix(correlation_unseen),
-        mean_explained=mean_explained,
-        sd_explained=sd_explained if has_scales else None,
+        true_correlation=matrix(correlation.known + 0 * (ratio[above[0]] + ratio[above[1]])) if interactions else None,
+        correlation_se=matrix(correlation.se),
+        correlation_unseen=matrix(correlation.unseen),
+        mean_explained=off.explained,
+        sd_explained=log_ratio.explained if has_scales else None,
     )
+
+
+class _Quantities(NamedTuple):
+    """Quantities, each by the fit that knows it best.
+
+    value
+        The best there is; `known` is the same, and NaN where that is not enough for a number.
+    se, unseen
+        Standard errors, and how far off they may be for what features do not see.
+    explained
+        Shares of their variances that features explain.
+    """
+
+    value: Float[Array, " quantities"]
+    known: Float[Array, " quantities"]
+    se: Float[Array, " quantities"]
+    unseen: Float[Array, " quantities"]
+    explained: Float[Array, " quantities"]
+
+
+def _best(
+    regression: Regression,
+    value: Float[Array, "fits quantities"],
+    moved: tuple[Array, ...],
+    doubt: Float[Array, "fits quantities"] | float = 0.0,
+) -> _Quantities:
+    """From how influences, residuals and deviations move quantities, and other doubts of them."""
+    influence, residual, deviation = moved
+    se, explained = regression.error_of_mean(influence), explained_share(residual, deviation)
+    unseen = jnp.hypot(regression.unseen_of(residual), doubt)
+    is_known = (explained >= LEAST_EXPLAINED) & (unseen <= _MOST_UNSEEN) & jnp.isfinite(value)
+    best = best_fit(jnp.hypot(NORMAL_95 * se, unseen), explained, is_known)
+    value, is_known, se, unseen, explained = (
+        jnp.take_along_axis(each, best, axis=0)[0] for each in (value, is_known, se, unseen, explained)
+    )
+    return _Quantities(value, jnp.where(is_known, value, jnp.nan), se, unseen, explained)
 
 
 @register_dataclass

@@ -18,10 +18,11 @@ from jaxpsd._core.draws import Structure, one_position
 from jaxpsd._core.functions import check_function, returning_numbers
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.tracing import Traced, trace
-from jaxpsd._core.types import Block, PyTree, Scalar, Target, Vector, static
+from jaxpsd._core.types import Block, PyTree, Target, Vector, static
 from jaxpsd._discrepancies.psd import PSD
-from jaxpsd._explain.errors import LEAST_EXPLAINED, NORMAL_95, explaining_psd
-from jaxpsd._explain.regression import Functions, regress
+from jaxpsd._explain.errors import LEAST_EXPLAINED, NORMAL_95, explaining_psds
+from jaxpsd._explain.least_squares import Functions
+from jaxpsd._explain.regression import best_fit, regress
 from jaxpsd._gof.dependence import measure_dependence
 from jaxpsd._stein.coordinates import Rule, Transform, canonical, check_transform
 
@@ -46,7 +47,8 @@ class CorrectedExpectation:
     ridge
         The ridge λ of the regression, in units of the features' variances, chosen by generalised cross-validation.
     num_features
-        How many Stein features f was regressed on.
+        How many Stein features there were to regress f on; unless an order is given, each number takes as many of them
+        as leave its interval the narrowest.
     """
 
     value: PyTree
@@ -54,7 +56,7 @@ class CorrectedExpectation:
     unseen: PyTree
     sample_mean: PyTree
     explained: PyTree
-    ridge: Scalar
+    ridge: PyTree
     num_features: int = static()
 
     @property
@@ -102,6 +104,11 @@ def corrected_expectation(
     CorrectedExpectation
         The estimate with its standard error, beside the plain mean; and how much of f the features explain.
 
+    Notes
+    -----
+    All is seen from where draws are. Far too narrow an approximation of a curved target or of one with several modes
+    looks like a right one of a Gaussian, and its correction is far off: `relax`, which moves draws, may tell.
+
     Examples
     --------
     Draws that are too wide by half, and the second moment of the target, which is one:
@@ -130,44 +137,54 @@ def corrected_expectation(
     if structure.dim == 0:
         raise ValueError(f"`fn` must return at least one number; it returned arrays of shapes {structure.shapes}.")
     given = given.with_scores()
-    psd, effective = _choose_features(given, order, interactions, transform)
-    fit = regress(_UserFunction(traced, draws.structure), psd, given, effective)
-    if is_concrete(fit.standard_error) and not np.isfinite(fit.standard_error).all():
+    psds, effective = _choose_features(given, order, interactions, transform)
+    fits = regress(_UserFunction(traced, draws.structure), psds, given, effective, by_degree=order is None)
+    standard_error, unseen, explained = fits.standard_error, fits.unseen, fits.explained
+    best = best_fit(jnp.hypot(NORMAL_95 * standard_error, unseen), explained, explained >= LEAST_EXPLAINED)
+    ridge = jnp.broadcast_to(fits.ridge[:, None], unseen.shape)
+    value, standard_error, unseen, explained, ridge = (
+        jnp.take_along_axis(each, best, axis=0)[0] for each in (fits.value, standard_error, unseen, explained, ridge)
+    )
+    if is_concrete(standard_error) and not np.isfinite(standard_error).all():
         raise FloatingPointError(
             f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
             "large to be squared. Use other units, or float64."
         )
     doubts = given.doubts
-    if is_concrete(fit.explained) and (least := float(fit.explained.min())) < LEAST_EXPLAINED:
+    if is_concrete(explained) and (least := float(explained.min())) < LEAST_EXPLAINED:
+        order = max(psd.order for psd in psds)
         message = (
-            f"The {fit.num_features} Stein features of order {psd.order} explain {max(least, 0):.0%} of a function's "
+            f"The {fits.num_features} Stein features up to order {order} explain {max(least, 0):.0%} of a function's "
             "variance: its corrected expectation is not to be trusted. A higher order may explain more."
         )
         doubts = (*doubts, Doubt(CorrectionWarning, message))
     warn_of(doubts)
-    fields = (fit.value, fit.standard_error, fit.unseen, fit.mean, fit.explained)
-    return CorrectedExpectation(*map(structure.unravel, fields), ridge=fit.ridge, num_features=fit.num_features)
+    fields = (value, standard_error, unseen, fits.mean, explained, ridge)
+    return CorrectedExpectation(*map(structure.unravel, fields), num_features=fits.num_features)
 
 
 def _choose_features(
     given: Given, order: int | None, interactions: bool, transform: Transform | str | None
-) -> tuple[PSD, float | None]:
-    """The PSD whose features to regress on, and how many draws these are worth, where it had to be found out."""
+) -> tuple[list[PSD], float | None]:
+    """The PSDs whose features to regress on, and how many draws these are worth, where it had to be found out."""
     transform = check_transform(transform)
     if order is not None:
         basis = "hermite" if transform is Rule.TARGET else "monomial"
         if transform is Rule.TARGET:
             coordinates = canonical(given)
             transform = coordinates.for_regression if interactions else coordinates.for_tests
-        return PSD(order, basis=basis, interactions=interactions, transform=transform), None
+        return [PSD(order, basis=basis, interactions=interactions, transform=transform)], None
     coordinates, draws = canonical(given), given.draws
     effective = float(draws.num_draws)
     if given.is_concrete and draws.num_draws > 2 * draws.num_chains:
         leading = PSD(2, basis="hermite", transform=coordinates.for_tests, form="primal")
         time, is_clear = measure_dependence(given, leading._plan(given, 0))
         effective /= time if is_clear else 1
-    psd = explaining_psd(given, coordinates, effective, interactions=interactions)
-    return (psd if transform is Rule.TARGET else replace(psd, transform=transform)), effective
+    psds = explaining_psds(given, coordinates, effective, interactions=interactions)
+    if transform is not Rule.TARGET:
+        # In coordinates of the user's, one set of features holds the other.
+        psds = [replace(psds[0], transform=transform)]
+    return psds, effective
 
 
 @register_dataclass

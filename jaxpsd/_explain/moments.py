@@ -8,7 +8,6 @@ from the regression on Stein features.
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ from jaxpsd._core.draws import Draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.progress import showing
 from jaxpsd._core.scores import Given, check_input
-from jaxpsd._core.tables import html_table, number, plain, text_table
+from jaxpsd._core.tables import html_lines, html_table, number, plain, text_table
 from jaxpsd._core.types import PyTree, Target, static
 from jaxpsd._discrepancies.plans import FeaturePlan
 from jaxpsd._discrepancies.psd import PSD
@@ -113,8 +112,7 @@ class MomentTable:
         return "\n".join([*tables, "", *self._remarks()])
 
     def _repr_html_(self) -> str:
-        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
-        return html_table(self._columns()) + html_table(self.coordinate_table()) + remarks
+        return html_table(self._columns()) + html_table(self.coordinate_table()) + html_lines(self._remarks())
 
     def _columns(self) -> dict[str, list[str]]:
         numbers = (self.mean, self.standard_error, self.p_value, self.adjusted_p_value)
@@ -133,13 +131,10 @@ class MomentTable:
         errors, linearity = self.errors, np.asarray(self.linearity)
         off, ends = np.asarray(errors.mean_off), errors.mean_off_interval()
         cells = {"mean off by (sd)": [_with_interval(off[k], ends[:, k]) for k in range(len(off))]}
-        badness = np.nan_to_num(np.abs(off), nan=np.inf)
         if errors.sd_ratio is not None and (ends := errors.sd_ratio_interval()) is not None:
             ratio = np.asarray(errors.sd_ratio)
             cells["sd / true sd"] = [_with_interval(ratio[k], ends[:, k]) for k in range(len(ratio))]
-            badness = np.maximum(badness, np.nan_to_num(np.abs(np.log(ratio)), nan=np.inf))
-        # What is not known comes first: it may be worst.
-        rows = np.argsort(-badness, kind="stable")[:_ROWS]
+        rows = self.worst_coordinates()[:_ROWS]
         columns = {
             "coordinate": [self.names[k] for k in rows],
             **{title: [column[k] for k in rows] for title, column in cells.items()},
@@ -149,6 +144,15 @@ class MomentTable:
             for title, column in columns.items():
                 column.append(f"+ {more} more" if title == "coordinate" else "")
         return columns
+
+    def worst_coordinates(self) -> Int[np.ndarray, " dim"]:
+        """Places of the coordinates by their errors, the largest first; before all, those with unknown ones."""
+        found = [np.abs(np.asarray(self.errors.mean_off))]
+        if self.errors.sd_ratio is not None:
+            found.append(np.abs(np.log(np.asarray(self.errors.sd_ratio))))
+        # Below the lowest that an error can be, where none is known.
+        known = np.nan_to_num(np.stack(found), nan=-1.0).max(axis=0)
+        return np.lexsort((-known, ~np.isnan(found).any(axis=0)))
 
     def _remarks(self) -> list[str]:
         time = "" if self.autocorrelation_time is None else f", autocorrelation time {self.autocorrelation_time:.3g}"

@@ -1,13 +1,12 @@
 """What became of draws that followed the target for a while: the result, for people and programs."""
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxpsd._core.tables import html_table, number, plain, text_table
+from jaxpsd._core.tables import html_lines, html_table, number, plain, text_table
 from jaxpsd._core.types import PyTree
 
 # Rows to show.
@@ -201,8 +200,7 @@ class Relaxation:
         return "\n\n".join([*map(text_table, self._tables()), "\n".join(self._remarks())])
 
     def _repr_html_(self) -> str:
-        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
-        return "".join(map(html_table, self._tables())) + remarks
+        return "".join(map(html_table, self._tables())) + html_lines(self._remarks())
 
     def _tables(self) -> list[dict[str, list[str]]]:
         rows = np.argsort(-np.fmax(np.abs(self.mean_off), np.abs(np.log(self.sd_ratio))), kind="stable")[:_ROWS]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from html import escape
 from math import prod
 from typing import Any, NamedTuple
 
@@ -11,12 +10,20 @@ from jaxtyping import Float
 
 from jaxpsd._core.dimensions import NO_DIMENSIONS, Dimensions
 from jaxpsd._core.origins import UNKNOWN, Origin
-from jaxpsd._core.tables import html_table, number, plain, text_table
+from jaxpsd._core.tables import html_badge, html_lines, html_table, number, plain, text_table
 from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._explain.relaxation import Relaxation
 from jaxpsd._explain.tolerance import BSquared
 from jaxpsd._gof.result import GofResult
+
+# On which white is legible.
+_GREEN, _RED, _GREY = "#1a7f37", "#b42318", "#5f6b7a"
+_BADGES = {
+    True: ("good enough", _GREEN),
+    False: ("not good enough", _RED),
+    None: ("cannot tell whether good enough", _GREY),
+}
 
 
 class DetectableErrors(NamedTuple):
@@ -172,11 +179,12 @@ class Report:
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><b>{escape(self.verdict)}</b></p>"]
+        found, colour = _BADGES[self.good_enough]
+        badges = html_badge(found, colour) + (" " + html_badge("not from the target", _RED) if self.reject else "")
+        parts = [f"<p>{badges}</p>", html_lines([self.verdict])]
         for title, body in self._sections():
-            is_table = isinstance(body, dict)
-            shown = html_table(body) if is_table else "".join(f"<li>{escape(line)}</li>" for line in body)
-            parts.append(f"<h4>{title}</h4>" + (shown if is_table else f"<ul>{shown}</ul>"))
+            shown = html_table(body) if isinstance(body, dict) else f"<ul>{html_lines(body, 'li')}</ul>"
+            parts.append(f"<h4>{title}</h4>{shown}")
         return "".join(parts)
 
     def _sections(self) -> list[tuple[str, Any]]:

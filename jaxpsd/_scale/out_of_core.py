@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.checks import check_positive_integer, check_same_shapes, is_concrete, shapes_of
+from jaxpsd._core.draws import as_numpy, is_key
 from jaxpsd._core.scores import score
 from jaxpsd._core.types import LogDensityFn, PyTree, Scalar, Target
 from jaxpsd._gof.result import GofResult
@@ -220,7 +221,7 @@ def _check_path(given: str | os.PathLike[str], name: str) -> Path:
 
 
 def _save(state: StreamState, path: Path, about: dict[str, Any]) -> None:
-    arrays: dict[str, Any] = {f"leaf_{k}": _as_numpy(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
+    arrays: dict[str, Any] = {f"leaf_{k}": as_numpy(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         np.savez(file, about=np.array(json.dumps(about)), **arrays)
@@ -241,23 +242,15 @@ def _load(path: Path, like: StreamState) -> tuple[StreamState, dict[str, Any]]:
         raise ValueError(f"{path} is not the state of such a stream, or is damaged.") from error
     leaves = []
     for leaf, other in zip(found, expected, strict=True):
-        like_it = _as_numpy(other)
+        like_it = as_numpy(other)
         if leaf.shape != like_it.shape or leaf.dtype != like_it.dtype:
             raise ValueError(f"{path} is the state of another stream: its replicates, features or precision differ.")
-        impl = jax.random.key_impl(other) if _is_key(other) else None
+        impl = jax.random.key_impl(other) if is_key(other) else None
         leaves.append(jnp.asarray(leaf) if impl is None else jax.random.wrap_key_data(leaf, impl=impl))
     state = jax.tree.unflatten(structure, leaves)
     if not is_one_stream(like, state):
         raise ValueError(f"{path} is the state of another stream: its key, method or transform differ.")
     return state, about
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _as_numpy(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 class _Batch(NamedTuple):

@@ -236,7 +236,7 @@ def _root_for_tests(scores: _Scores) -> tuple[Array, Array, Int[Array, ""]]:
     error = jnp.sqrt(einsum("ji,jk,ki->i", axes, rest, axes) / jnp.maximum(scores.num_draws - dim - 1, 1))
     is_implied = einsum("ji,jk,ki->i", axes, slope, axes) > -_CLEARLY * error
     is_implied &= scores.is_regular & (precision > least_independent(dim, slope.dtype) * precision[-1])
-    root = axes / jnp.sqrt(jnp.where(is_implied, precision, 1))[None]
+    root = _root_of_inverse(jnp.where(is_implied, precision, 1), axes)
     # By both factors of BBᵀ + R, in which what is small has lost fewer digits.
     step = jnp.linalg.pinv(jnp.concatenate([slope, vectors * jnp.sqrt(variances)[None]], axis=1))[:dim]
     inside = axes * is_implied[None]
@@ -253,8 +253,14 @@ def _joint_root(scores: _Scores) -> tuple[Array, Int[Array, ""], Float[Array, ""
     precision, axes = jnp.linalg.eigh((slope + slope.T) / 2)
     left = jnp.maximum(einsum("ji,jk,ki->i", axes, scores.left(), axes), 0) * n / jnp.maximum(n - dim - 1, 1)
     is_implied = scores.is_regular & (precision > _CLEARLY * jnp.sqrt(left / n))
-    root = axes / jnp.sqrt(jnp.where(is_implied, precision, 1))[None]
+    root = _root_of_inverse(jnp.where(is_implied, precision, 1), axes)
     return root, dim - is_implied.sum(), scores.linearity(axes).min()
+
+
+def _root_of_inverse(precision: Float[Array, " dim"], axes: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+    """A root that can be inverted: one extreme score makes a target look as if it had no extent along it."""
+    most = precision.min() / (10 * least_independent(len(axes), axes.dtype)) ** 2
+    return axes / jnp.sqrt(jnp.minimum(precision, most))[None]
 
 
 def _rough_factor(data: Data, centre: Array, sd: Array) -> Float[Array, "dim dim"]:

@@ -1,13 +1,20 @@
 """Columns of a table as variables: beta.1, beta.2, … of Stan, or beta[0], beta[1], …, are entries of an array beta."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from jaxpsd._core.dimensions import Dimensions
-from jaxpsd._core.draws import Draws, names_of
+from jaxpsd._core.draws import Draws, evenly_spaced, names_of
 from jaxpsd._core.origins import UNKNOWN, Origin
+
+# What a transform of unknown kind has made.
+OTHER = "unconstrained "
+
+# How many draws are looked at to see what a transform does; and by how much they may miss it, in standard deviations,
+# since files have six digits of them.
+LOOKED_AT, _CLOSE = 100, 0.01
 
 # beta.3, or beta.3.1 with two axes; beta[3], or beta[3, 1].
 _ENTRY = re.compile(r"(?P<variable>[^.\[\]]+)(\.(?P<dots>\d+(\.\d+)*)|\[(?P<commas>\d+(, ?\d+)*)\])")
@@ -26,9 +33,8 @@ def draws_of_columns(
     """
     places: dict[str, dict[tuple[int, ...], int]] = {}
     for column, name in enumerate(names):
-        found = _ENTRY.fullmatch(name)
-        place = tuple(map(int, re.findall(r"\d+", found["dots"] or found["commas"]))) if found else ()
-        places.setdefault(found["variable"] if found else name, {})[place] = column
+        variable, place = _split(name)
+        places.setdefault(variable, {})[place] = column
     positions, dims, coords = {}, {}, {}
     for variable, columns in places.items():
         order, axes = _arrange(columns)
@@ -39,8 +45,16 @@ def draws_of_columns(
         else:
             positions |= {names[column]: rows[:, column] for column in columns.values()}
     dimensions = Dimensions.of(dims, coords)
-    labels = {name: (prefixes or {}).get(name, "") + name for name in positions}
+    labels = {name: (prefixes or {}).get(_split(name)[0], "") + name for name in positions}
     return Draws(positions, num_chains, names_of(positions, labels, dimensions), origin, dimensions)
+
+
+def _split(name: str) -> tuple[str, tuple[int, ...]]:
+    """The variable that a column is of, and its place there."""
+    found = _ENTRY.fullmatch(name)
+    if found is None:
+        return name, ()
+    return found["variable"], tuple(map(int, re.findall(r"\d+", found["dots"] or found["commas"])))
 
 
 def _arrange(columns: Mapping[tuple[int, ...], int]) -> tuple[list[int], list[range]]:
@@ -56,3 +70,26 @@ def _arrange(columns: Mapping[tuple[int, ...], int]) -> tuple[list[int], list[ra
     if first > 1 or set(wanted) != set(columns):
         return [], []
     return [columns[place] for place in wanted], axes
+
+
+def find_prefixes(names: Sequence[str], x: np.ndarray, constrained: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """What transforms have done, seen from some draws: "log " before the name of a variable, for example."""
+    transforms: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "": lambda values: values,
+        "log ": np.log,
+        "logit ": lambda values: np.log(values) - np.log1p(-values),
+    }
+    some = evenly_spaced(len(x), LOOKED_AT)
+    found: dict[str, str] = {}
+    for name, column in zip(names, x[some].T, strict=True):
+        prefix = OTHER
+        if name in constrained:
+            with np.errstate(all="ignore"):
+                misses = {key: np.abs(fn(constrained[name][some]) - column).max() for key, fn in transforms.items()}
+            # The closest, since log and logit of small numbers are nearly the same.
+            best = min(misses, key=lambda key: np.nan_to_num(misses[key], nan=np.inf))
+            prefix = best if misses[best] <= _CLOSE * column.std() else OTHER
+        variable = _split(name)[0]
+        # All entries of a variable have the same transform; if not, something is more complicated.
+        found[variable] = prefix if found.get(variable, prefix) == prefix else OTHER
+    return found

@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxpsd._core.types import PyTree
+from jaxpsd._core.checks import check_samples
+from jaxpsd._core.types import PyTree, Target
 from jaxpsd.adapters.arviz import from_arviz
 from jaxpsd.adapters.nutpie import from_nutpie, has_gradients
 from jaxpsd.adapters.stan_files import is_stan_file, read_diagnostics
@@ -62,6 +63,13 @@ def read_all(paths: Sequence[str | Path]) -> Sampled:
             raise ValueError(f"Several files must be CmdStan's diagnostic files, one for each chain; {path} is not.")
     scores, draws = read_diagnostics(list(map(Path, paths)))
     return Sampled(draws, scores)
+
+
+def with_origin(target: Target, sampled: Sampled, kind: str) -> tuple[Target, Sampled]:
+    """A target and draws, of which it is said how they were made."""
+    draws = check_samples(sampled.samples)
+    draws = replace(draws, origin=replace(draws.origin, kind=kind))
+    return target if callable(target) else check_samples(target, name="scores"), replace(sampled, samples=draws)
 
 
 def _read_numpy(path: Path) -> Sampled:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.checks import check_key, check_positive_integer
+from jaxpsd._core.dimensions import Dimensions
 from jaxpsd._core.draws import Draws, join_draws, names_of, ravel
 from jaxpsd._core.origins import Kind, Origin
 from jaxpsd._core.types import LogDensityFn, PyTree
@@ -40,8 +41,8 @@ def from_numpyro(mcmc: MCMC, *args: Any, **kwargs: Any) -> tuple[LogDensityFn, D
     Returns
     -------
     tuple
-        The log-density of a dictionary of unconstrained parameters, and the draws, with their chains, names, and how
-        many transitions diverged.
+        The log-density of a dictionary of unconstrained parameters, and the draws, with their chains, names, axes
+        named after plates, and how many transitions diverged. Plates have no labels: `samples.with_coords` adds them.
 
     Examples
     --------
@@ -131,7 +132,8 @@ def from_numpyro_svi(
     Returns
     -------
     tuple
-        The log-density of a dictionary of unconstrained parameters, and the draws, with their names.
+        The log-density of a dictionary of unconstrained parameters, and the draws, with their names, and axes named
+        after plates.
 
     Examples
     --------
@@ -230,29 +232,31 @@ def _unconstrain(
     origin: Origin,
 ) -> tuple[LogDensityFn, Draws]:
     """The log-density in unconstrained space, and the draws of the model's latent sites there."""
-    supports = _find_supports(model, args, kwargs, {name: values[0] for name, values in drawn.items()})
-    for name in supports:
+    sites = _find_sites(model, args, kwargs, {name: values[0] for name, values in drawn.items()})
+    for name in sites:
         if name not in drawn:
             raise ValueError(f"There are no draws of {name!r}, which the model samples.")
-    latent = {name: jnp.asarray(drawn[name]) for name in supports}
+    latent = {name: jnp.asarray(drawn[name]) for name in sites}
     seeded = handlers.seed(model, rng_seed=0)
     positions = jax.jit(jax.vmap(lambda draw: unconstrain_fn(seeded, args, kwargs, draw)))(latent)
 
     def logdensity(position: PyTree) -> jax.Array:
         return -jnp.asarray(potential_energy(seeded, args, kwargs, position))
 
-    labels = {name: _name_unconstrained(name, support) for name, support in supports.items()}
+    dimensions = Dimensions.of({name: _name_axes(site, positions[name].ndim - 1) for name, site in sites.items()}, {})
+    labels = {name: _name_unconstrained(name, site["fn"].support) for name, site in sites.items()}
+    names = names_of(positions, labels, dimensions)
     # Jitted, as a promise that neither model nor data will change.
-    return jax.jit(logdensity), Draws(positions, num_chains, names_of(positions, labels), origin)
+    return jax.jit(logdensity), Draws(positions, num_chains, names, origin, dimensions)
 
 
-def _find_supports(
+def _find_sites(
     model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], values: dict[str, jax.Array]
 ) -> dict[str, Any]:
-    """Where the continuous parameters that the model samples may lie; what has no score is refused."""
+    """Where the model samples its continuous parameters; what has no score is refused."""
     # Discrete sites that were summed out have no draws to stand for them, hence a seed.
     trace = handlers.trace(handlers.seed(handlers.substitute(model, data=values), rng_seed=0))
-    supports = {}
+    sites = {}
     for name, site in trace.get_trace(*args, **kwargs).items():
         if site["type"] == "plate":
             size, subsample = site["args"]
@@ -268,10 +272,18 @@ def _find_supports(
                 f"The site {name!r} is discrete and has no score. Sum it out of the model, so that the density of the "
                 "continuous parameters remains."
             )
-        supports[name] = site["fn"].support
-    if not supports:
+        sites[name] = site
+    if not sites:
         raise ValueError("The model samples no parameters.")
-    return supports
+    return sites
+
+
+def _name_axes(site: Mapping[str, Any], count: int) -> list[str]:
+    """Axes of a site after its plates, which count them from the last one of a batch; others as ArviZ names them."""
+    plates = {len(site["fn"].batch_shape) + frame.dim: frame.name for frame in site["cond_indep_stack"]}
+    # These two are the axes that all variables have.
+    named = {axis: plate for axis, plate in plates.items() if plate not in ("chain", "draw")}
+    return [named.get(axis, f"{site['name']}_dim_{axis}") for axis in range(count)]
 
 
 def _name_unconstrained(name: str, support: Any) -> str:

@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxpsd._core.draws import Draws
+from jaxpsd._core.draws import Draws, evenly_spaced
 from jaxpsd._core.origins import Kind, Origin
 from jaxpsd.adapters.arviz import chains_first, get_group, origin_of
-from jaxpsd.adapters.columns import draws_of_columns
+from jaxpsd.adapters.columns import LOOKED_AT, draws_of_columns, find_prefixes
 from jaxpsd.adapters.stan_files import read_diagnostics
 
 _TAKES = "`from_stan` takes CmdStan's diagnostic files, a BridgeStan model with draws, or a PyStan model with its fit"
-
-# How many draws are looked at to see what a transform does.
-_LOOKED_AT = 100
 
 
 def from_stan(
@@ -53,8 +50,9 @@ def from_stan(
     Notes
     -----
     The gradients in files are checked: the mean of (x − mean)·∇log p is −1 for draws of p, and files in which it is
-    far from that are refused. In files, parameters have the names of the constrained ones, although they are not: tau
-    is log tau where it has a lower bound of zero.
+    far from that are refused. In files, parameters have the names of the constrained ones, although they are not. What
+    they are is seen from the draws in the output file of the run, "log tau" for example, where that lies beside the
+    diagnostic file, as both do in CmdStanPy's `output_dir`. Where it does not, names are such as "unconstrained tau".
 
     Examples
     --------
@@ -123,10 +121,15 @@ def _from_bridgestan(model: Any, draws: Any, *, unconstrained: bool, progress: b
         return x, np.asarray(model.log_density_gradient(x)[1])
 
     x, scores = _ask_all(ask, values, progress=progress)
-    names = [f"x.{k + 1}" for k in range(x.shape[1])]
+    names, prefixes = [f"x.{k + 1}" for k in range(x.shape[1])], {}
     if _has(model, "param_unc_names"):
         names = [str(name) for name in model.param_unc_names()]
-    prefixes = {} if unconstrained or known is None else _prefixes(names, x, dict(zip(known, values.T, strict=True)))
+        some = evenly_spaced(len(x), LOOKED_AT)
+        constrained = None if unconstrained else values[some]
+        if unconstrained and _has(model, "param_constrain"):
+            constrained = np.stack([np.asarray(model.param_constrain(row)) for row in x[some]])
+        by_name = {} if known is None or constrained is None else dict(zip(known, constrained.T, strict=True))
+        prefixes = find_prefixes(names, x[some], by_name)
     return tuple(draws_of_columns(rows, names, num_chains, origin, prefixes) for rows in (scores, x))  # pyright: ignore
 
 
@@ -183,7 +186,7 @@ def _from_pystan(model: Any, fit: Any, *, progress: bool) -> tuple[Draws, Draws]
     # does, it is not known which unconstrained ones belong to which.
     if len(model.constrain_pars(x[0].tolist(), include_tparams=False, include_gqs=False)) == x.shape[1]:
         names = list(flat)[: x.shape[1]]
-        prefixes = _prefixes(names, x, flat)
+        prefixes = find_prefixes(names, x, flat)
     else:
         names, prefixes = [f"x.{k + 1}" for k in range(x.shape[1])], {}
     origin = Origin.of_transitions(Kind.MCMC, "Stan", by_chain("divergent__"), by_chain("accept_stat__"))
@@ -203,28 +206,3 @@ def _ask_all(ask: Callable[..., Any], rows: np.ndarray, *, progress: bool) -> tu
     said = [ask(row) for row in tqdm(rows, desc="scores", disable=not progress, leave=False)]
     x, scores = (np.stack(each) for each in zip(*said, strict=True))
     return x, scores
-
-
-_OTHER = "unconstrained "
-
-
-def _prefixes(names: Sequence[str], x: np.ndarray, constrained: dict[str, np.ndarray]) -> dict[str, str]:
-    """What transforms have done, seen from some draws: "log " before the name of a variable, for example."""
-    some = slice(None, _LOOKED_AT)
-    transforms: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-        "": lambda values: values,
-        "log ": np.log,
-        "logit ": lambda values: np.log(values) - np.log1p(-values),
-    }
-    found: dict[str, str] = {}
-    for name, column in zip(names, x.T, strict=True):
-        values = constrained.get(name)
-        prefix = _OTHER
-        if values is not None:
-            with np.errstate(all="ignore"):
-                fits = (key for key, fn in transforms.items() if np.allclose(fn(values[some]), column[some], rtol=1e-4))
-                prefix = next(fits, _OTHER)
-        variable = name.partition(".")[0]
-        # All entries of a variable have the same transform; if not, something is more complicated.
-        found[variable] = prefix if found.get(variable, prefix) == prefix else _OTHER
-    return found

@@ -1,4 +1,4 @@
-"""The command line: `jaxpsd demo | diagnose | test | moments | rank`."""
+"""The command line: `jaxpsd demo | diagnose | test | moments | rank | tune`."""
 
 from jaxpsd.cli.commands import main
 

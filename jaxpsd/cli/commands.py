@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # For scripts: nothing was found, something was, it could not be done, or not be told. A user or a reader that has had
 # enough is none of these.
 _SOUND, _REJECTED, _MISTAKE, _UNKNOWN, _INTERRUPTED, _NO_READER = 0, 1, 2, 3, 130, 141
+_CODES = {True: _SOUND, False: _REJECTED, None: _UNKNOWN}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,13 +95,15 @@ def _diagnose(options: argparse.Namespace) -> int:
     common |= {"names": sampled.names, "alpha": options.alpha}
     if options.tolerance is not None:
         common["tolerance"] = options.tolerance
+    if options.origin is not None:
+        from jaxpsd.adapters.files import with_origin
+
+        target, sampled = with_origin(target, sampled, options.origin)
     if options.no_second_opinion:
         common["second_opinion"] = False
     report = jaxpsd.diagnose(key, target, sampled.samples, **common)
     by_test = _show(options, report)
-    return (
-        by_test if options.tolerance is None else {True: _SOUND, False: _REJECTED, None: _UNKNOWN}[report.good_enough]
-    )
+    return by_test if options.tolerance is None else _CODES[report.good_enough]
 
 
 def _rank(options: argparse.Namespace) -> int:
@@ -138,6 +141,20 @@ def _rank(options: argparse.Namespace) -> int:
     return _show(options, ranking)
 
 
+def _tune(options: argparse.Namespace) -> int:
+    import jax
+
+    from jaxpsd.adapters.files import read
+    from jaxpsd.adapters.user_code import load_target
+
+    asked = {name: getattr(options, name) for name in ("objective", "tolerance", "checkpoint", "num_steps")}
+    target, kernel = _load_logdensity(options.logdensity), load_target(options.kernel)
+    key, positions = jax.random.key(options.seed), read(options.positions).samples
+    tuning = jaxpsd.tune(key, target, kernel, options.settings, positions=positions, **asked)
+    code = _show(options, tuning)
+    return code if options.tolerance is None else _CODES[tuning.good_enough]
+
+
 def _demo(options: argparse.Namespace) -> int:
     import jax
 
@@ -146,7 +163,9 @@ def _demo(options: argparse.Namespace) -> int:
     demo = run_demo(jax.random.key(options.seed), options.draws, options.order, progress=not options.json)
     ranking, report = demo.rankings[options.order], demo.report
     if options.json:
-        print(json.dumps({"rank": ranking.to_dict(), "report": report.to_dict()}, indent=2))
+        print(
+            json.dumps({"rank": ranking.to_dict(), "report": report.to_dict(), "tune": demo.tuning.to_dict()}, indent=2)
+        )
         return _SOUND
     print(
         f"Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: {NUM_CHAINS} chains for each\n"
@@ -156,6 +175,8 @@ def _demo(options: argparse.Namespace) -> int:
     print(ranking)
     print(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")
     print(report)
+    print("\nThe same question to `tune`, which runs the better step sizes longer, and expects what a full run has:\n")
+    print(demo.tuning)
     try:
         written = draw_figures(demo, options.folder)
     except ImportError:
@@ -165,7 +186,7 @@ def _demo(options: argparse.Namespace) -> int:
     return _SOUND
 
 
-_COMMANDS = {"demo": _demo, "diagnose": _diagnose, "test": _test, "moments": _moments, "rank": _rank}
+_COMMANDS = {"demo": _demo, "diagnose": _diagnose, "test": _test, "moments": _moments, "rank": _rank, "tune": _tune}
 
 
 def _psd(options: argparse.Namespace, order: int) -> "jaxpsd.PSD":

@@ -1,9 +1,11 @@
 """What can be asked for, and how it is explained."""
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import jaxpsd
 
@@ -14,6 +16,8 @@ Command = Callable[[argparse.Namespace], int]
 TRANSFORMS = {"none": None} | {rule: rule for rule in ("center", "standardize", "whiten", "target")}
 _TRANSFORM = "target"
 
+# As the library has them, which is not imported for this.
+_ORIGINS = ("mcmc", "sg-mcmc", "variational", "laplace")
 _METHODS = ("auto", "rademacher", "markov", "block")
 
 _FILES = """
@@ -23,7 +27,7 @@ Files of draws
          in `score.` + its name
   .csv   a column for each parameter, named in the first line; scores in columns `score.` + name, the number of the
          chain in a column `chain`. A log-density gets a dictionary by name, with beta[0], beta[1], … as one array beta.
-         Or CmdStan's diagnostic files, one for each chain: jaxpsd diagnose *diagnostic*.csv
+         Or CmdStan's diagnostic files, one for each chain: with or without its output files: jaxpsd diagnose out/*.csv
   .nc    an ArviZ file: the group `posterior`, with scores in a group `scores`; or as nutpie writes it, with
          store_unconstrained=True, store_gradient=True; or as PyMC does, with the model: --logdensity model.py:model
 Without scores in the file, name the log-density: --logdensity model.py:logdensity, a JAX function of one draw.
@@ -47,6 +51,7 @@ In Python
   which moments are wrong?                 jaxpsd.moment_table(rng_key, target, samples)
   what is E[f] under the target?           jaxpsd.corrected_expectation(fn, target, samples)
   which sampler or setting?                jaxpsd.rank(rng_key, None, target, {label: samples, …})
+  which step size, for a third?            jaxpsd.tune(rng_key, logdensity, kernel, settings, positions=…, num_steps=…)
   is my sampler right?                     jaxpsd.check(rng_key, target, sample=sampler)
   all of it                                help(jaxpsd)
 """
@@ -104,11 +109,27 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         "say which moments of the draws in a file are wrong, and by how much",
     )
     ranked = command("rank", "which sampler, step size or guide is best?", "rank files of draws by their discrepancy")
+    tuned = command(
+        "tune",
+        "which setting of a sampler, for a third of what it costs to run them all?",
+        "choose a setting of a sampler by running all of them, and the better ones longer",
+    )
+    of_kernel = "a JAX function of a key, a state and a setting, to the next state and its position"
+    tuned.add_argument("kernel", metavar="MODULE_OR_FILE.py:FUNCTION", help=of_kernel)
+    tuned.add_argument("settings", nargs="+", type=_parse_setting, help="numbers, or such as '{\"step_size\": 0.1}'")
+    tuned.add_argument("--logdensity", required=True, metavar="MODULE_OR_FILE.py:FUNCTION", help="of the target")
+    tuned.add_argument("--positions", type=Path, required=True, help="a file with a starting position for each chain")
+    tuned.add_argument("--steps", dest="num_steps", type=many, required=True, help="of each chain in a full run")
+    tuned.add_argument("--objective", choices=("bias", "error"), default="bias", help="to be small (%(default)s)")
+    tuned.add_argument("--checkpoint", type=Path, help="a file for progress, to go on from after an interruption")
     for added in (diagnose, test, moments):
         added.add_argument("file", type=Path, nargs="+", help="the draws; of CmdStan, one file for each chain")
         added.add_argument("--scores", type=Path, help="a file with the scores at the draws")
     good = "what is good enough: standard deviations for means, a share for standard deviations; sets the exit code"
-    diagnose.add_argument("--tolerance", type=float, help=good)
+    for added in (diagnose, tuned):
+        added.add_argument("--tolerance", type=float, help=good)
+    made = "how the draws were made, where the file does not say: advice depends on it"
+    diagnose.add_argument("--origin", choices=_ORIGINS, help=made)
     moved = "do not let draws follow the target to see what changes"
     diagnose.add_argument("--no-second-opinion", action="store_true", help=moved)
     ranked.add_argument("files", nargs="+", metavar="[LABEL=]FILE", help="the draws of each sampler")
@@ -141,3 +162,10 @@ def _integer_from(lowest: int, highest: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _parse_setting(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise argparse.ArgumentTypeError(f"must be a number, or a dictionary in JSON, not {text!r}") from None

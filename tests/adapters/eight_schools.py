@@ -34,8 +34,9 @@ def numpyro_model():
 
     mu = numpyro.sample("mu", dist.Normal(0, 5))
     tau = numpyro.sample("tau", dist.HalfNormal(5))
-    z = numpyro.sample("z", dist.Normal(0, 1).expand([8]))
-    numpyro.sample("y", dist.Normal(mu + tau * z, ERRORS), obs=EFFECTS)
+    with numpyro.plate("school", 8):
+        z = numpyro.sample("z", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(mu + tau * z, ERRORS), obs=EFFECTS)
 
 
 def pymc_model():

@@ -13,7 +13,10 @@ HEAD = """# stan_version_major = 2
 #     num_samples = {num_samples}
 #     num_warmup = {num_warmup}
 #     save_warmup = {save_warmup}
+# data
+#   file = eight_schools.json
 # output
+#   file = {output} (Default)
 #   diagnostic_file = eight_schools_diagnostic.csv
 """
 
@@ -31,7 +34,7 @@ TAIL = """#\x20
 """
 
 
-def write_diagnostics(path, names, draws, scores, *, warmup=None, divergent=(), sign=-1):
+def write_diagnostics(path, names, draws, scores, *, warmup=None, divergent=(), sign=-1, output="output.csv"):
     """A diagnostic file of one chain: unconstrained parameters, momenta, and gradients of the potential."""
     dim = len(names)
     columns = [*SAMPLER, *names, *(f"p_{name}" for name in names), *(f"g_{name}" for name in names)]
@@ -47,6 +50,7 @@ def write_diagnostics(path, names, draws, scores, *, warmup=None, divergent=(), 
         num_samples=f"{len(draws)} (Default)",
         num_warmup=num_warmup or 1000,
         save_warmup="true" if num_warmup else "false",
+        output=output,
     )
     text += ",".join(columns) + "\n"
     if warmup is not None:
@@ -54,3 +58,11 @@ def write_diagnostics(path, names, draws, scores, *, warmup=None, divergent=(), 
     text += ADAPTED.format(", ".join(["1"] * dim))
     text += "".join(rows(draws, sign * scores, momenta, divergent)) + TAIL
     path.write_text(text)
+
+
+def write_output(path, names, draws):
+    """The output file of a chain: constrained parameters, with the six digits that CmdStan gives them."""
+    text = HEAD.format(num_samples=len(draws), num_warmup=1000, save_warmup="false", output=path.name)
+    text += ",".join((*SAMPLER, *names)) + "\n" + ADAPTED.format("1")
+    rows = (",".join(f"{value:.6g}" for value in (-40.0, 0.9, 0.5, 3, 7, 0, 45.0, *row)) for row in draws)
+    path.write_text(text + "\n".join(rows) + "\n" + TAIL)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from eight_schools import logdensity, numpyro_model
+from eight_schools import NAMES, SCHOOLS, logdensity, numpyro_model
 from numpyro.infer import MCMC, NUTS
 
 import jaxpsd
@@ -54,6 +54,8 @@ def test_scores_are_those_of_the_posterior(door):
     expected = jaxpsd.score(logdensity, samples)
     assert set(samples) == {"mu", "tau", "z"}
     assert samples.num_chains == 2
+    if door == "numpyro":
+        assert samples.with_coords({"school": SCHOOLS}).names == NAMES
     for name in expected:
         np.testing.assert_allclose(scores[name], expected[name], rtol=1e-5, atol=1e-5)
     if callable(target):

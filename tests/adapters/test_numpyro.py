@@ -223,3 +223,43 @@ def test_the_density_of_a_guide_is_that_of_its_unconstrained_draws(guide_of, kin
     else:
         q = guide.get_posterior(fit.params)
     np.testing.assert_allclose(log_q, q.log_prob(x), rtol=1e-3, atol=1e-3)
+
+
+def plates():
+    with numpyro.plate("school", 3):
+        numpyro.sample("tau", dist.HalfNormal(1))
+        numpyro.sample("share", dist.Dirichlet(jnp.ones(4)))
+        with numpyro.plate("year", 2, dim=-2):
+            numpyro.sample("effect", dist.Normal(0, 1))
+
+
+@pytest.fixture(scope="module")
+def plates_run():
+    return run(plates, num_samples=20)
+
+
+@pytest.mark.filterwarnings("default")
+def test_plates_are_axes_as_in_arviz(plates_run):
+    arviz = pytest.importorskip("arviz")
+    posterior = arviz.from_numpyro(plates_run)["posterior"]
+    for name, values in jaxpsd.from_numpyro(plates_run)[1].to_arviz().items():
+        assert values.dims == posterior[name].dims
+
+
+def test_a_plate_is_not_taken_for_the_axis_of_draws():
+    def model():
+        with numpyro.plate("draw", 2):
+            numpyro.sample("x", dist.Normal(0, 1))
+
+    svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(0.1), Trace_ELBO())
+    _, samples = jaxpsd.from_numpyro_svi(KEY, svi, svi.init(KEY), num_samples=5)
+    assert samples.to_arviz()["x"].dims == ("chain", "draw", "x_dim_0")
+
+
+def test_coordinates_of_plates_can_be_added(plates_run):
+    _, samples = jaxpsd.from_numpyro(plates_run)
+    labelled = samples.with_coords({"school": ["a", "b", "c"], "year": [2001, 2002]})
+    assert labelled.names[:2] == ("effect[2001, a]", "effect[2001, b]")
+    assert "log tau[c]" in labelled.names
+    assert "unconstrained share[b, 2]" in labelled.names
+    assert labelled.to_arviz()["effect"].sel(school="b", year=2002).shape == (2, 20)

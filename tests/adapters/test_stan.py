@@ -14,8 +14,8 @@ import jaxpsd
 KEY = jax.random.key(0)
 DATA = Path(__file__).parents[1] / "data"
 FILES = sorted(DATA.glob("stan_diagnostic_*.csv"))
-# Stan counts from one; what the transform of tau is, files do not say.
-NAMES = ("mu", "tau", *(f"z[{k}]" for k in range(1, 9)))
+# Stan counts from one.
+NAMES = ("mu", "log tau", *(f"z[{k}]" for k in range(1, 9)))
 X = np.random.default_rng(0).normal(size=(200, 3))
 COLUMNS = ("mu", "beta.1", "beta.2")
 
@@ -26,7 +26,8 @@ COLUMNS = ("mu", "beta.1", "beta.2")
 @pytest.mark.usefixtures("x64")
 def test_diagnostic_files_have_draws_and_scores():
     scores, samples = jaxpsd.from_stan(FILES)
-    assert samples.names == NAMES
+    # What transforms are, these files do not say.
+    assert samples.names == tuple(f"unconstrained {name.removeprefix('log ')}" for name in NAMES)
     assert (samples.num_chains, samples.num_draws) == (2, 200)
     assert (samples.origin.kind, samples.origin.library, samples.origin.divergences) == ("mcmc", "Stan", 0)
     expected = jaxpsd.score(logdensity, samples)
@@ -62,10 +63,43 @@ def test_a_matrix_is_put_together_with_its_first_index_first(tmp_path):
     x = np.random.default_rng(1).normal(size=(50, 4))
     stan_files.write_diagnostics(tmp_path / "x.csv", ["w.1.1", "w.2.1", "w.1.2", "w.2.2"], x, -x)
     _, samples = jaxpsd.from_stan(tmp_path / "x.csv")
-    assert samples.names == ("w[1, 1]", "w[1, 2]", "w[2, 1]", "w[2, 2]")
+    assert samples.names == tuple(f"unconstrained w[{k}, {j}]" for k in (1, 2) for j in (1, 2))
     np.testing.assert_allclose(samples["w"][0, :, 1, 0], x[:, 1], rtol=1e-8)
     stan_files.write_diagnostics(tmp_path / "x.csv", ["w.1", "w.3", "v.1", "v.1.1"], x, -x)
-    assert set(jaxpsd.from_stan(tmp_path / "x.csv")[1].names) == {"w.1", "w.3", "v.1", "v.1.1"}
+    assert set(jaxpsd.from_stan(tmp_path / "x.csv")[1].names) == {
+        f"unconstrained {name}" for name in ("w.1", "w.3", "v.1", "v.1.1")
+    }
+
+
+@pytest.mark.parametrize(
+    ("diagnostic", "output", "named"),
+    [
+        ("diagnostic.csv", "output.csv", "/elsewhere/output.csv"),
+        ("run-diagnostic_2.csv", "run_2.csv", "C:\\runs\\run.csv"),
+    ],
+)
+def test_the_output_file_of_a_run_says_what_parameters_are(tmp_path, diagnostic, output, named):
+    names = ["mu", "tau", "share", "beta.1", "beta.2", "p"]
+    x = np.random.default_rng(1).normal(size=(50, 6))
+    # So small that log p and logit p are nearly the same.
+    x[:, 5] = 0.1 * x[:, 5] - 7
+    drawn = x.copy()
+    drawn[:, 1] = np.exp(x[:, 1])
+    drawn[:, [2, 5]] = 1 / (1 + np.exp(-x[:, [2, 5]]))
+    drawn[:, 4] = 3 - np.exp(x[:, 4])
+    stan_files.write_diagnostics(tmp_path / diagnostic, names, x, -x, output=named)
+    unknown = jaxpsd.from_stan(tmp_path / diagnostic)[1].names
+    assert set(unknown) == {f"unconstrained {name}" for name in ("beta[1]", "beta[2]", "mu", "p", "share", "tau")}
+    stan_files.write_output(tmp_path / output, [*names, "theta"], np.c_[drawn, x[:, 0]])
+    for given in (tmp_path / diagnostic, str(tmp_path / "*.csv")):
+        _, samples = jaxpsd.from_stan(given)
+        assert samples.num_chains == 1
+        assert set(samples.names) == {
+            "mu", "log tau", "logit share", "logit p", "unconstrained beta[1]", "unconstrained beta[2]"
+        }  # fmt: skip
+    # An output file of another length is of another run.
+    stan_files.write_output(tmp_path / output, names, drawn[:20])
+    assert jaxpsd.from_stan(tmp_path / diagnostic)[1].names == unknown
 
 
 @pytest.mark.parametrize(("sign", "median"), [(1, "1"), (0, "0"), (-100, "-1e")])
@@ -170,7 +204,14 @@ def test_a_bridgestan_model_maps_and_scores_draws(draws):
 def test_unconstrained_draws_are_taken_as_they_are():
     _, samples = jaxpsd.from_stan(Bridge(), UNCONSTRAINED[0], unconstrained=True, progress=False)
     np.testing.assert_array_equal(samples["tau"][0], UNCONSTRAINED[0, :, 1])
-    assert "tau" in samples.names
+    assert "unconstrained tau" in samples.names
+
+    class Inverse(Bridge):
+        def param_constrain(self, x):
+            return np.array([x[0], np.exp(x[1]), 1 / (1 + np.exp(-x[2])), *x[3:]])
+
+    _, samples = jaxpsd.from_stan(Inverse(), UNCONSTRAINED, unconstrained=True, progress=False)
+    assert {"mu", "log tau", "logit share", "w[1, 1]"} <= set(samples.names)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +239,7 @@ def test_pystan_itself():
     model = stan.build(STAN, data={"y": EFFECTS.tolist(), "sigma": ERRORS.tolist()}, random_seed=1)
     fit = model.sample(num_chains=2, num_samples=1500, num_warmup=1000, delta=0.95)
     scores, samples = jaxpsd.from_stan(model, fit, progress=False)
-    assert samples.names == ("mu", "log tau", *NAMES[2:])
+    assert samples.names == NAMES
     assert (samples.num_chains, samples.num_draws) == (2, 3000)
     # Draws of chain 1, which PyStan has beside those of chain 0.
     np.testing.assert_array_equal(samples["mu"][1], fit["mu"].reshape(-1, 2)[:, 1])

@@ -69,3 +69,41 @@ def test_dimensions_that_do_not_fit_are_not_used():
     wrong = Dimensions.of({"beta": ("school",), "mu": ("school",)}, {"school": ["a", "b", "c"]})
     assert draws(dimensions=wrong).names == ("beta[0]", "beta[1]", "mu")
     assert draws(dimensions=wrong).to_arviz()["beta"].dims == ("chain", "draw", "beta_dim_0")
+
+
+def test_labels_and_names_of_axes_can_be_given():
+    labelled = draws().with_coords({"school": ["Choate", "Deerfield"]}, dims={"beta": ["school"]})
+    assert labelled.names == ("beta[Choate]", "beta[Deerfield]", "mu")
+    xarray.testing.assert_equal(labelled.to_arviz(), draws(dimensions=SCHOOLS).to_arviz())
+    again = labelled.with_coords({"school": ["a", "b"]})
+    assert again.names == ("beta[a]", "beta[b]", "mu")
+    assert draws().with_coords({"beta_dim_0": [1, 2]}).names == ("beta[1]", "beta[2]", "mu")
+
+
+def test_labels_keep_what_goes_before_the_entry():
+    given = draws(labels=("log beta[0]", "log beta[1]", "logit mu"))
+    labelled = given.with_coords({"k": ["a", "b"]}, dims={"beta": ["k"]})
+    assert labelled.names == ("log beta[a]", "log beta[b]", "logit mu")
+    own = draws(labels=("slope", "offset", "centre")).with_coords({"beta_dim_0": ["a", "b"]})
+    assert own.names == ("slope", "offset", "centre")
+
+
+@pytest.mark.parametrize(
+    ("coords", "dims", "message"),
+    [
+        ({"school": ["a", "b"]}, None, r"`coords` must be of axes that variables have, beta_dim_0; got 'school'"),
+        ({"k": ["a"]}, {"beta": ["k"]}, r"each of the 2 entries along 'k'; got 1 labels"),
+        ({}, {"gamma": ["k"]}, r"got \['k'\] of 'gamma': there are beta, mu"),
+        ({}, {"mu": ["k"]}, r"got \['k'\] of 'mu': it has 0"),
+        ({}, {"beta": ["draw"]}, r"chains and draws aside; got \['draw'\]"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(coords, dims, message):
+    with pytest.raises(ValueError, match=message):
+        draws().with_coords(coords, dims=dims)
+
+
+def test_axes_of_one_name_have_one_length():
+    given = jaxpsd.Draws({"a": jnp.zeros((5, 2)), "b": jnp.zeros((5, 3))})
+    with pytest.raises(ValueError, match="'k' has 2 and 3"):
+        given.with_coords({}, dims={"a": ["k"], "b": ["k"]})

@@ -2,6 +2,7 @@ import importlib.util
 import json
 import re
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import arviz
@@ -134,7 +135,22 @@ def test_reports_are_printed_shown_and_written_down():
     for title in ("Tests", "Worst moments", "Coordinates", "Chains", "To be aware of", "What to do next"):
         assert f"\n{title}\n" in text
         assert f"<h4>{title}</h4>" in report._repr_html_()
+    html = report._repr_html_()
+    # What is wrong is seen first; parts of a test are below it; names of functions are code.
+    assert re.findall(r"<span[^>]*>([^<]*)</span>", html) == ["not good enough", "not from the target"]
+    assert html.index("<span") < html.index("These draws are not from the target")
+    assert '<td style="text-align:left;padding-left:2em">means</td>' in html
+    assert "<code>corrected_expectation</code>" in html
+    assert "`" not in html
+    # Dark pages have their own colours of text, and of all else but the badges.
+    assert "color:" not in re.sub(r"<span.*?</span>", "", html)
     assert json.loads(json.dumps(report.to_dict()))["verdict"] == report.verdict
+
+
+@pytest.mark.parametrize(("good_enough", "badge"), [(True, "good enough"), (None, "cannot tell whether good enough")])
+def test_a_report_says_first_whether_draws_are_good_enough(good_enough, badge):
+    report = replace(diagnose(normal()), good_enough=good_enough)
+    assert re.findall(r"<span[^>]*>([^<]*)</span>", report._repr_html_()) == [badge]
 
 
 @pytest.mark.slow

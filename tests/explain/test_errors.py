@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from jaxpsd._core.scores import check_input
-from jaxpsd._explain.errors import explaining_psd, implied_errors
+from jaxpsd._explain.errors import explaining_psds, implied_errors
 from jaxpsd._stein.coordinates import Rule, canonical, fit
 
 
@@ -188,7 +188,55 @@ def test_the_unit_of_a_gaussian_target_is_exact_where_features_do_not_tell_it():
 
 def test_as_few_features_as_a_gaussian_target_takes():
     x = jax.random.normal(jax.random.key(6), (1000, 2))
-    for target, order in ((-x, 2), (-(x**3), 4)):
+    for target, orders in ((-x, [2]), (-(x**3), [4, 4])):
         given = check_input(target, x).with_scores()
-        assert explaining_psd(given, canonical(given), 1000.0).order == order
-    assert explaining_psd(given, canonical(given), 1000.0, interactions=False).interactions is False
+        assert [psd.order for psd in explaining_psds(given, canonical(given), 1000.0)] == orders
+    without = explaining_psds(given, canonical(given), 1000.0, interactions=False)
+    assert [psd.interactions for psd in without] == [False]
+
+
+def test_draws_of_a_gaussian_fit_are_not_taken_for_right_because_degree_two_sees_nothing():
+    # The best Gaussian for a heavy-tailed target: its features of degree 2 have mean zero, however wrong it is.
+    def score(x):
+        return -6 * x / (5 + x**2)
+
+    grid = np.linspace(-12, 12, 40001)
+    scales = np.linspace(0.8, 1.6, 4001)
+    density = np.exp(-0.5 * grid**2) / np.sqrt(2 * np.pi) * (grid[1] - grid[0])
+    moment = [(density * grid * h * score(h * grid)).sum() for h in scales]
+    scale = scales[np.argmin(np.abs(np.array(moment) + 1))]
+    x = scale * jax.random.normal(jax.random.key(9), (4000, 3))
+    errors = errors_of(score(x), x)
+    right = np.asarray(x).std(axis=0) / (5 / 3) ** 0.5
+    low, high = errors.sd_ratio_interval()
+    is_stated = ~np.isnan(low)
+    assert (right < 0.95).all()
+    assert ((low <= right) & (right <= high))[is_stated].all()
+
+
+def test_draws_that_are_far_too_narrow_are_judged_by_the_degree_that_can_tell():
+    # A regression whose coefficients are strongly correlated, and its noise, by a mean field: degree 4 is all noise.
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(100, 3)) @ np.linalg.cholesky(0.02 * np.eye(3) + 0.98).T
+    y = rows.sum(axis=1) + rng.normal(size=100)
+    best = np.linalg.lstsq(rows, y, rcond=None)[0]
+    squares = ((y - rows @ best) ** 2).sum()
+    precision = rows.T @ rows
+
+    def logdensity(position):
+        beta, log_sd = position[:3], position[3]
+        off = beta - jnp.asarray(best, jnp.float32)
+        return -97 * log_sd - 0.5 * jnp.exp(-2 * log_sd) * (squares + off @ jnp.asarray(precision, jnp.float32) @ off)
+
+    # Given their noise the coefficients are normal, and the noise has the law of a scaled inverse χ².
+    variance = squares / rng.chisquare(94, size=400_000)
+    covariance = np.linalg.inv(precision) * variance.mean()
+    middle = 0.5 * np.log(variance).mean()
+    narrow = np.append(np.diag(precision / np.exp(2 * middle)) ** -0.5, 0.9 * (0.5 * np.log(variance)).std())
+    x = np.append(best, middle) + narrow * rng.normal(size=(2000, 4))
+    right = x.std(axis=0) / np.append(np.diag(covariance) ** 0.5, (0.5 * np.log(variance)).std())
+    errors = errors_of(logdensity, jnp.asarray(x, jnp.float32))
+    assert (right[:3] < 0.2).all()
+    low, high = errors.sd_ratio_interval()
+    assert ((low <= right) & (right <= high)).all()
+    assert (high[:3] < 0.25).all()

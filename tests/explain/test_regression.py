@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import jaxpsd
+from jaxpsd._core.programs import run
 from jaxpsd._core.scores import check_input
 from jaxpsd._core.tracing import trace
-from jaxpsd._explain import expectations, regression
+from jaxpsd._explain import expectations, least_squares
+from jaxpsd._explain.regression import regress
 
 
 def logdensity(x):
@@ -60,33 +62,52 @@ def test_it_is_the_intercept_of_a_weighted_least_squares_fit(is_weighted):
 
 @pytest.mark.usefixtures("x64")
 def test_features_and_gram_matrix_give_the_same_fit(monkeypatch):
-    monkeypatch.setattr(regression, "weights_without_extremes", equal_weights)
+    monkeypatch.setattr(least_squares, "weights_without_extremes", equal_weights)
     x = 0.2 + 1.2 * jax.random.normal(jax.random.key(3), (80, 2))
     given = check_input(-x, x)
     fn = lambda x: jnp.stack([jnp.sin(x[0]), x[0] * x[1]])  # noqa: E731
     fits = []
     # With features of one scale, both penalise alike; their ridges are in units of a mean and of a total variance.
-    for program, form in ((regression._from_features, "primal"), (regression._from_gram, "dual")):
+    for program, form in ((least_squares.from_features, "primal"), (least_squares.from_gram, "dual")):
         plan = jaxpsd.PSD(1, form=form)._plan(given, 0)
-        problem = regression._Problem(plan, user_function(fn, given), jnp.asarray(80.0))
-        fits.append(regression.run(program, given, problem))
+        problem = least_squares.Problem((plan,), user_function(fn, given), np.ones((1, 2), bool), jnp.asarray(80.0))
+        fits.append(run(program, given, problem))
     for one, other in zip(*(fit[:6] for fit in fits), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 def equal_weights(features, rows, given, length):
-    return given, regression.mean_over_draws(features, rows, given, length)
+    return given, least_squares.mean_over_draws(features, rows, given, length)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_fit_up_to_a_degree_is_that_of_the_lower_order(monkeypatch):
+    monkeypatch.setattr(least_squares, "weights_without_extremes", equal_weights)
+    x = 0.1 + 1.1 * jax.random.normal(jax.random.key(3), (300, 2))
+    given = check_input(-(x**3), x)
+    functions = user_function(lambda x: jnp.stack([jnp.sin(x[0]), x[0] * x[1]]), given)
+    high = jaxpsd.PSD(4, basis="hermite", interactions=3)
+    powers = jaxpsd.PSD(3, basis="hermite", interactions=False)
+    together = regress(functions, [high, powers], given, 300.0, by_degree=True)
+    alone = [(2, True), (3, True), (4, 3), (2, False), (3, False)]
+    for k, (order, interactions) in enumerate(alone):
+        fit = regress(functions, [jaxpsd.PSD(order, basis="hermite", interactions=interactions)], given, 300.0)
+        for name in ("value", "influence", "residual", "ridge", "seen"):
+            one, other = getattr(together, name)[k], getattr(fit, name)[0]
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9, err_msg=f"{name}, {order}")
 
 
 @pytest.mark.usefixtures("x64")
 def test_what_the_gram_matrix_sees_is_its_formula(monkeypatch):
     # With a ridge at which the formula keeps its digits.
-    monkeypatch.setattr(regression, "_TINY_RIDGES", ())
+    monkeypatch.setattr(least_squares, "_TINY_RIDGES", ())
     x = 0.3 + jax.random.normal(jax.random.key(4), (40, 3))
     given = check_input(-x, x)
     plan = jaxpsd.PSD(4, form="dual")._plan(given, 0)
-    problem = regression._Problem(plan, user_function(lambda x: jnp.sin(x), given), jnp.asarray(40.0))
-    *_, seen, ridge = regression.run(regression._from_gram, given, problem)
+    problem = least_squares.Problem(
+        (plan,), user_function(lambda x: jnp.sin(x), given), np.ones((1, 1), bool), jnp.asarray(40.0)
+    )
+    *_, (seen,), (ridge,) = run(least_squares.from_gram, given, problem)
     tau = np.asarray(jaxpsd.PSD(4).features(-x, x))
     mean = tau.mean(axis=0)
     covariance = np.cov(tau.T, ddof=0) + float(ridge) * tau.var(axis=0).sum() * np.eye(tau.shape[1])

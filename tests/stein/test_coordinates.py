@@ -326,3 +326,16 @@ def test_gradients_hold_the_coordinates_of_the_target_fixed():
     affine = jaxpsd.Affine.fit(x, "target", target=logistic)
     fixed = jax.grad(lambda x: replace(psd, transform=affine)(logistic, x))(x)
     np.testing.assert_allclose(jax.grad(lambda x: psd(logistic, x))(x), fixed, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::jaxpsd.CoordinatesWarning", "ignore::jaxpsd.HeavyTailsWarning")
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
+@pytest.mark.parametrize("place", [0, 100])
+def test_one_extreme_score_leaves_coordinates_that_can_be_inverted(size, place):
+    # As of a draw deep in the neck of a funnel.
+    x = jax.random.normal(jax.random.key(3), (300, 6))
+    scores = (-x).at[place].multiply(size * jnp.arange(1.0, 7))
+    value = jaxpsd.PSD(2, basis="hermite", transform="target")(scores, x)
+    assert np.isfinite(value)
+    report = jaxpsd.moment_table(jax.random.key(0), scores, x, method="rademacher")
+    assert np.isfinite(report.mean).all()

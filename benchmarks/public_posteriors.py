@@ -7,7 +7,7 @@ model's bijectors. Three things are held to the truth:
 Means of parameters. The ground truth is of parameters θ = f(x) in constrained space: means m and standard deviations
 s. What draws have wrong is b = (mean of f over these draws − m) / s for each parameter, and b² its square. What the
 library states of it is (plain mean − corrected mean) / s, by `corrected_expectation` of f, with its 95% interval; it is
-not known where the features explain less than half of the variance of f, of which the library warns.
+not known where the library warns that it is not to be trusted.
 
 Reports. `diagnose` speaks of the unconstrained coordinates, and of the very draws: errors of means and standard
 deviations with 95% intervals, and whether all of them are within a tolerance of 0.1. Where a coordinate is a parameter

@@ -32,7 +32,7 @@ SCRIPTS = sorted(
 # These take longest to compile, and are run on a schedule.
 LONG = (
     "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "minibatch", "power", "precision",
-    "public_posteriors", "scale", "speed", "speed_baselines", "speed_psd", "speed_tests", "truth", "tune",
+    "public_posteriors", "relax", "scale", "speed", "speed_baselines", "speed_psd", "speed_tests", "truth", "tune",
 )  # fmt: skip
 
 # What a benchmark takes that the tests do not install.

@@ -19,9 +19,9 @@ TOLERANCE = 0.1
 # by itself, and of all coordinates at once.
 SLACK, OF_ONE, OF_ALL = 0.002, 2, 4
 
-# Features that explain less than this share of a function's variance leave its expectation unknown: the library says
-# of such a correction that it is not to be trusted.
-_LEAST_EXPLAINED = 0.5
+# Where features explain less than this share of a function's variance, or its expectation may be off by more than so
+# many of its standard deviations for what they do not see, the library says that it is not to be trusted.
+_LEAST_EXPLAINED, _MOST_UNSEEN = 0.5, 0.2
 
 # An interval that the truth misses by more than its own half-width, beyond its end, is listed.
 BADLY = 2.0
@@ -108,11 +108,12 @@ def _corrected(model: PublicModel, x: jax.Array) -> dict[str, Any]:
     except Exception as error:
         return {"corrected": {"refused": f"{type(error).__name__}: {error}"[:300]}}
     truth, names = model.truth, model.constrained_names
-    plain, value, ends, explained = (
-        np.asarray(part, np.float64) for part in (found.sample_mean, found.value, found.interval, found.explained)
-    )
-    stated = np.where(explained >= _LEAST_EXPLAINED, (plain - value) / truth.sd, np.nan)
-    off = errors_of(jax.vmap(model.constrained)(x.reshape(-1, model.dim)), truth)[0]
+    parts = (found.sample_mean, found.value, found.interval, found.explained, found.unseen)
+    plain, value, ends, explained, unseen = (np.asarray(part, np.float64) for part in parts)
+    theta = np.asarray(jax.vmap(model.constrained)(x.reshape(-1, model.dim)), np.float64)
+    is_known = (explained >= _LEAST_EXPLAINED) & (unseen <= _MOST_UNSEEN * theta.std(axis=0))
+    stated = np.where(is_known, (plain - value) / truth.sd, np.nan)
+    off = errors_of(theta, truth)[0]
     # The error is the plain mean less the target's, so that the upper end of one is the lower end of the other.
     interval = (plain - ends)[::-1] / truth.sd
     held = hold(stated, interval, off, truth.mean_se, names)

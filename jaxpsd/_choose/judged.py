@@ -20,7 +20,7 @@ def judge_candidate(candidate: Candidate, tolerance: float) -> Judgement:
     if candidate.reason is not None or not has_moved(given.draws):
         return Judgement(None, candidate.reason or "all draws are the same")
     try:
-        errors, chance, _ = measure_errors(given)
+        errors, chance, *_ = measure_errors(given)
     except (ValueError, FloatingPointError) as error:
         # Too few draws to regress on, a coordinate that does not move, or numbers too large: they say nothing.
         return Judgement(None, str(error))

@@ -38,6 +38,7 @@ class Facts(NamedTuple):
     judgement: Judgement
     tolerance: float
     relaxation: Relaxation | None
+    refuted: bool
     remedy: str | None
     times: Float[np.ndarray, " chains"]
     effective: float
@@ -124,7 +125,11 @@ def caveats(facts: Facts) -> tuple[str, ...]:
             f"many is that small with probability {number(facts.test.p_value)}."
         )
     found += [f"Not looked at: {reason}." for reason in facts.test.left_out]
-    if unknown := facts.table.unknown():
+    if facts.refuted:
+        found.append(
+            "Errors of moments are not known: draws that followed the target show more of it than polynomials see."
+        )
+    elif unknown := facts.table.unknown():
         some = "; ".join(unknown[:3]) + (f"; and {len(unknown) - 3} more" if len(unknown) > 3 else "")
         found.append(
             "The target is not Gaussian, and errors of some moments are not known, because polynomials explain too "

@@ -15,6 +15,7 @@ from jaxpsd._core.functions import check_function
 from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.types import PyTree, Target
 from jaxpsd._explain.diagnose import diagnose
+from jaxpsd._explain.errors import ImpliedErrors
 from jaxpsd._explain.measured import measure_errors
 from jaxpsd._explain.moments import check_names
 from jaxpsd._explain.report import Report
@@ -142,7 +143,7 @@ def check(
         raise ValueError("`check` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
     doublings = 0 if sample is None else max(0, ceil(log2(budget / given.draws.num_draws)))
     confidence = 1 - alpha / (1 + doublings)
-    judgement, worth = _judge(given, tolerance, names, confidence)
+    judgement, errors, worth = _judge(given, tolerance, names, confidence)
     for doubling in range(1, doublings + 1):
         draws = given.draws
         more = min(draws.num_draws, budget - draws.num_draws) // draws.num_chains
@@ -151,9 +152,9 @@ def check(
         assert sample is not None
         samples = _join(draws, _ask(sample, jax.random.fold_in(sample_key, doubling), more, chains))
         given = check_input(target, samples)
-        judgement, worth = _judge(given, tolerance, names, confidence)
+        judgement, errors, worth = _judge(given, tolerance, names, confidence)
     report = diagnose(report_key, target, samples, tolerance=tolerance, names=names, chains=chains)
-    judgement = with_moves(judgement, report.relaxation, tolerance)
+    judgement = with_moves(judgement, errors, report.relaxation, tolerance)
     if not judgement.good_enough:
         raise _error(judgement, tolerance, worth, report)
     return report
@@ -174,16 +175,19 @@ def _check_source(target: Target, samples: PyTree | None, sample: SampleFn | Non
         raise ValueError(f"`num_draws` must not be more than `budget`, {budget:,}; got {num_draws:,}.")
 
 
-def _judge(given: Given, tolerance: float, names: tuple[str, ...], confidence: float) -> tuple[Judgement, str]:
-    """What is to be said of the sampler, and of how many draws."""
+def _judge(
+    given: Given, tolerance: float, names: tuple[str, ...], confidence: float
+) -> tuple[Judgement, ImpliedErrors, str]:
+    """What is to be said of the sampler, by which errors, and of how many draws."""
     given = given.with_scores()
     given.check_finite()
-    errors, chance, effective = measure_errors(given)
+    errors, chance, effective, _ = measure_errors(given)
     worth = f"{given.draws.num_draws:,} draws, worth {effective:,.0f} independent ones"
     if effective < ENOUGH_EFFECTIVE:
         # What chance does is not known either.
-        return Judgement(None, f"draws must be worth at least {ENOUGH_EFFECTIVE} independent ones"), worth
-    return judge_sampler(errors, chance, tolerance, names, confidence), worth
+        few = f"draws must be worth at least {ENOUGH_EFFECTIVE} independent ones"
+        return Judgement(None, few), errors, worth
+    return judge_sampler(errors, chance, tolerance, names, confidence), errors, worth
 
 
 def _error(judgement: Judgement, tolerance: float, worth: str, report: Report) -> AssertionError:

@@ -18,6 +18,7 @@ from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._discrepancies.psd_plans import replicate_bytes
 from jaxpsd._explain.advice import Facts, advice, caveats, verdict, without_agreement
 from jaxpsd._explain.directions import worst_directions
+from jaxpsd._explain.errors import most_effective
 from jaxpsd._explain.findings import find_errors
 from jaxpsd._explain.moments import check_names, make_table
 from jaxpsd._explain.regression import REGRESSION_TAKES, can_regress
@@ -26,8 +27,8 @@ from jaxpsd._explain.second_opinion import (
     NEARLY_GAUSSIAN,
     ask,
     check_second_opinion,
+    is_refuted,
     with_moves,
-    without_contradictions,
 )
 from jaxpsd._explain.tolerance import Chance, b_squared, check_tolerance, judge
 from jaxpsd._gof.adaptive import run_adaptive_test, share_of_level
@@ -152,7 +153,7 @@ def _report(
     if given.weights is not None:
         # Draws of unequal weights are worth fewer (Kish).
         effective /= draws.num_draws * float((given.weights**2).sum())
-    total = float(effective.sum())
+    total = most_effective(float(effective.sum()), coordinates)
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
     chance = Chance.of_draws(x, total, table.errors)
     show("letting draws follow the target")
@@ -160,12 +161,14 @@ def _report(
         second_opinion, move_key, target, unscored, settings, names, table.errors, coordinates, dependence
     )
     show("finding what is wrong")
-    table = replace(table, errors=without_contradictions(table.errors, relaxation))
+    refuted = is_refuted(table.errors, relaxation)
+    if refuted:
+        table = replace(table, errors=table.errors.not_known())
     findings = find_errors(table.errors, chance, names)
-    if test.reject and not findings:
+    if test.reject and not findings and not refuted:
         findings = worst_directions(in_coordinates, given, table, total)
     r_hat = _rank_normalized_r_hat(x)
-    judgement = with_moves(judge(table.errors, chance, tolerance, names), relaxation, tolerance)
+    judgement = with_moves(judge(table.errors, chance, tolerance, names), table.errors, relaxation, tolerance)
     mean, sd = (np.asarray(part, np.float64) for part in (standardized.loc, standardized.scale))
     facts = Facts(
         draws=draws,
@@ -176,6 +179,7 @@ def _report(
         judgement=without_agreement(judgement, r_hat, names),
         tolerance=tolerance,
         relaxation=relaxation,
+        refuted=refuted,
         remedy=remedy,
         times=times,
         effective=total,

@@ -33,7 +33,7 @@ class ImpliedErrors(NamedTuple):
     They are exact where the target is Gaussian. Where it is not, features do not explain moments altogether, and what
     they leave may be wrong too: intervals allow for that, by what was found on many targets whose truth is known. NaN
     stands for what cannot be told: where features explain less than half of a quantity's variance, or it could be off
-    by more than 0.2 for what they do not see.
+    by more than 0.2 for what they do not see; in a report also where moved draws show that there is more.
 
     mean_off
         How far the mean of the draws is off, in standard deviations of the target, for each coordinate.
@@ -93,6 +93,13 @@ class ImpliedErrors(NamedTuple):
         half = np.hypot(quantile * np.asarray(self.sd_ratio_se) / ratio, self.sd_ratio_unseen)
         return ratio * np.exp(np.stack([-half, half]))
 
+    def not_known(self) -> "ImpliedErrors":
+        """The same with no error stated."""
+        stated = ("mean_off", "sd_ratio", "true_correlation")
+        return self._replace(
+            **{name: jnp.full_like(value, jnp.nan) for name in stated if (value := getattr(self, name)) is not None}
+        )
+
     # The names of version 0.1, in which an error could be a standard error.
     mean = property(lambda self: self.mean_off)
     mean_error = property(lambda self: self.mean_off_se)
@@ -108,7 +115,7 @@ _SMALLEST_VARIANCE = 1e-6
 
 # No number is stated where features explain less than the first share of a quantity, or where it may be off by more
 # than the second for what they do not see, in standard deviations or as a share.
-LEAST_EXPLAINED, _MOST_UNSEEN = 0.5, 0.2
+LEAST_EXPLAINED, MOST_UNSEEN = 0.5, 0.2
 
 # Features to regress on, the best first: order, and highest degree of products. They take so many effective draws
 # each, and no more than so much work. Those of order 2 are all that a Gaussian target takes, by this share of the
@@ -119,13 +126,29 @@ _DRAWS_A_FEATURE, _MOST_FEATURES, _MOST_WORK = 8, 512, 5e10
 _GAUSSIAN = 0.9999
 
 
-def explaining_psds(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> list[PSD]:
-    """The PSDs whose features explain most of the moments of such draws.
+class Features(NamedTuple):
+    """What to regress on.
 
-    One with products, along joint axes, however coordinates depend on each other; and one without, near the
-    coordinates themselves, which explains those that do not with fewer features.
+    psds
+        Whose features explain most of the moments of such draws. One with products, along joint axes, however
+        coordinates depend on each other; and one without, near the coordinates themselves, which explains those that
+        do not with fewer features.
+    effective
+        How many independent draws there are to fit to.
     """
-    draws = given.draws
+
+    psds: list[PSD]
+    effective: float
+
+
+def most_effective(effective: float, coordinates: Canonical) -> float:
+    """How many independent draws there can be: those that are the same as the one before say nothing more."""
+    return min(effective, 1 + float(coordinates.num_moves)) if is_concrete(coordinates.num_moves) else effective
+
+
+def choose_features(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> Features:
+    """As many as so many independent draws carry."""
+    draws, effective = given.draws, most_effective(effective, coordinates)
     # A Gaussian target leaves nothing unexplained, so that any draws will do that make the features differ.
     is_gaussian = _is_gaussian(coordinates)
     carried = float(coordinates.num_moves) / 2 if is_gaussian else effective / _DRAWS_A_FEATURE
@@ -155,7 +178,7 @@ def explaining_psds(given: Given, coordinates: Canonical, effective: float, *, i
     both = count_of(order, products) + count_of(4, False)
     if products and draws.dim > 1 and (4, False) in allowed and is_affordable(both):
         psds.append(psd_of(4, False))
-    return psds
+    return Features(psds, max(effective, float(coordinates.num_moves)) if is_gaussian else effective)
 
 
 def _is_gaussian(coordinates: Canonical) -> bool:
@@ -167,15 +190,11 @@ def implied_errors(
     given: Given, coordinates: Canonical, standardized: Affine, effective: float, *, interactions: bool = True
 ) -> ImpliedErrors:
     """Errors of means, standard deviations and correlations, by regressing moments on Stein features."""
-    if is_concrete(coordinates.num_moves):
-        # Draws that are the same as the one before say nothing more.
-        effective = min(effective, 1 + float(coordinates.num_moves))
-    psds = explaining_psds(given, coordinates, effective, interactions=interactions)
+    psds, effective = choose_features(given, coordinates, effective, interactions=interactions)
     interactions = psds[0].interactions is not False
     # Of the user's own coordinates, whatever those of the features; standardised for the sake of digits.
     moments = _Moments(standardized, psds[0].order, interactions)
-    worth = max(effective, float(coordinates.num_moves)) if _is_gaussian(coordinates) else effective
-    regression = regress(moments, psds, given, worth, by_degree=True)
+    regression = regress(moments, psds, given, effective, by_degree=True)
     return errors_of(regression, _exact_sd(coordinates, standardized), given.draws.dim, interactions)
 
 
@@ -278,7 +297,7 @@ def _best(
     influence, residual, deviation = moved
     se, explained = regression.error_of_mean(influence), explained_share(residual, deviation)
     unseen = jnp.hypot(regression.unseen_of(residual), doubt)
-    is_known = (explained >= LEAST_EXPLAINED) & (unseen <= _MOST_UNSEEN) & jnp.isfinite(value)
+    is_known = (explained >= LEAST_EXPLAINED) & (unseen <= MOST_UNSEEN) & jnp.isfinite(value)
     best = best_fit(jnp.hypot(NORMAL_95 * se, unseen), explained, is_known)
     value, is_known, se, unseen, explained = (
         jnp.take_along_axis(each, best, axis=0)[0] for each in (value, is_known, se, unseen, explained)

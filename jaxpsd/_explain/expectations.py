@@ -20,11 +20,17 @@ from jaxpsd._core.scores import Given, check_input
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import Block, PyTree, Target, Vector, static
 from jaxpsd._discrepancies.psd import PSD
-from jaxpsd._explain.errors import LEAST_EXPLAINED, NORMAL_95, explaining_psds
+from jaxpsd._explain.errors import LEAST_EXPLAINED, MOST_UNSEEN, NORMAL_95, choose_features
 from jaxpsd._explain.least_squares import Functions
+from jaxpsd._explain.measured import measure_errors
 from jaxpsd._explain.regression import best_fit, regress
+from jaxpsd._explain.second_opinion import NEARLY_GAUSSIAN, ask, check_second_opinion, is_refuted
 from jaxpsd._gof.dependence import measure_dependence
-from jaxpsd._stein.coordinates import Rule, Transform, canonical, check_transform
+from jaxpsd._gof.settings import Settings
+from jaxpsd._stein.coordinates import Canonical, Rule, Transform, canonical, check_transform
+
+# Random signs, and the level of which moved draws get their share.
+_NUM_SIGNS, _LEVEL = 1000, 0.05
 
 
 @register_dataclass
@@ -40,7 +46,7 @@ class CorrectedExpectation:
         The plain mean over the draws, for comparison.
     unseen
         How far the estimate may be off, beside, for what the features do not explain: found on many targets whose truth
-        is known, and small where draws are nearly right.
+        is known, and small where draws are nearly right. Infinite where moved draws show that features do not tell.
     explained
         The share of f's variance over the draws that the features explain. Near one, the correction is nearly exact;
         where it is small, the estimate is not to be trusted more than the plain mean.
@@ -78,6 +84,7 @@ def corrected_expectation(
     order: int | None = None,
     interactions: bool = True,
     transform: Transform | str | None = "target",
+    second_opinion: bool | str = "auto",
     weights: ArrayLike | None = None,
     chains: bool | None = None,
 ) -> CorrectedExpectation:
@@ -94,6 +101,9 @@ def corrected_expectation(
     order, interactions, transform
         The Stein features to regress on, as for `PSD`: Hermite polynomials in the coordinates of the target unless told
         otherwise, and of the order that explains most, as far as the draws carry it.
+    second_opinion
+        Whether to let some draws follow the target, as `diagnose` does, to see whether features tell enough of it. They
+        move by random numbers of their own, the same in every call.
     weights
         Weights of the draws, one each.
     chains
@@ -106,8 +116,9 @@ def corrected_expectation(
 
     Notes
     -----
-    All is seen from where draws are. Far too narrow an approximation of a curved target or of one with several modes
-    looks like a right one of a Gaussian, and its correction is far off: `relax`, which moves draws, may tell.
+    All is seen from where draws are. Far too narrow an approximation of a curved target looks like a right one of a
+    Gaussian, and its correction is far off. Moved draws show that mostly, and a warning says so; of scores alone, of
+    several modes, or inside `jit`, nothing does.
 
     Examples
     --------
@@ -126,7 +137,8 @@ def corrected_expectation(
     check_function(fn, "fn", "one position")
     if order is not None:
         order = check_positive_integer(order, "order")
-    check_transform(transform)
+    transform = check_transform(transform)
+    check_second_opinion(second_opinion, target)
     given = check_input(target, samples, weights, chains)
     draws = given.draws
     position = one_position(draws.positions)
@@ -136,11 +148,14 @@ def corrected_expectation(
     structure = Structure(treedef, tuple(leaf.shape for leaf in leaves), (draws.dtype,) * len(leaves))
     if structure.dim == 0:
         raise ValueError(f"`fn` must return at least one number; it returned arrays of shapes {structure.shapes}.")
-    given = given.with_scores()
-    psds, effective = _choose_features(given, order, interactions, transform)
+    unscored, given = given, given.with_scores()
+    coordinates = canonical(given)
+    psds, effective = _choose_features(given, coordinates, order, interactions, transform)
     fits = regress(_UserFunction(traced, draws.structure), psds, given, effective, by_degree=order is None)
     standard_error, unseen, explained = fits.standard_error, fits.unseen, fits.explained
-    best = best_fit(jnp.hypot(NORMAL_95 * standard_error, unseen), explained, explained >= LEAST_EXPLAINED)
+    sd = jnp.sqrt((fits.deviation**2).mean(axis=0))
+    is_known = (explained >= LEAST_EXPLAINED) & (unseen <= MOST_UNSEEN * sd[None])
+    best = best_fit(jnp.hypot(NORMAL_95 * standard_error, unseen), explained, is_known)
     ridge = jnp.broadcast_to(fits.ridge[:, None], unseen.shape)
     value, standard_error, unseen, explained, ridge = (
         jnp.take_along_axis(each, best, axis=0)[0] for each in (fits.value, standard_error, unseen, explained, ridge)
@@ -150,41 +165,71 @@ def corrected_expectation(
             f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
             "large to be squared. Use other units, or float64."
         )
-    doubts = given.doubts
-    if is_concrete(explained) and (least := float(explained.min())) < LEAST_EXPLAINED:
-        order = max(psd.order for psd in psds)
-        message = (
-            f"The {fits.num_features} Stein features up to order {order} explain {max(least, 0):.0%} of a function's "
-            "variance: its corrected expectation is not to be trusted. A higher order may explain more."
-        )
-        doubts = (*doubts, Doubt(CorrectionWarning, message))
-    warn_of(doubts)
+    refuted = second_opinion is not False and _is_refuted(second_opinion, target, unscored, given, coordinates)
+    unseen = jnp.where(refuted, jnp.inf, unseen)
+    doubt = _doubt_of(explained, unseen / jnp.where(sd > 0, sd, 1), fits.num_features)
+    warn_of((*given.doubts, *doubt))
     fields = (value, standard_error, unseen, fits.mean, explained, ridge)
     return CorrectedExpectation(*map(structure.unravel, fields), num_features=fits.num_features)
 
 
 def _choose_features(
-    given: Given, order: int | None, interactions: bool, transform: Transform | str | None
+    given: Given, coordinates: Canonical, order: int | None, interactions: bool, transform: Transform
 ) -> tuple[list[PSD], float | None]:
     """The PSDs whose features to regress on, and how many draws these are worth, where it had to be found out."""
-    transform = check_transform(transform)
     if order is not None:
         basis = "hermite" if transform is Rule.TARGET else "monomial"
         if transform is Rule.TARGET:
-            coordinates = canonical(given)
             transform = coordinates.for_regression if interactions else coordinates.for_tests
         return [PSD(order, basis=basis, interactions=interactions, transform=transform)], None
-    coordinates, draws = canonical(given), given.draws
-    effective = float(draws.num_draws)
+    draws, effective = given.draws, float(given.draws.num_draws)
     if given.is_concrete and draws.num_draws > 2 * draws.num_chains:
         leading = PSD(2, basis="hermite", transform=coordinates.for_tests, form="primal")
         time, is_clear = measure_dependence(given, leading._plan(given, 0))
         effective /= time if is_clear else 1
-    psds = explaining_psds(given, coordinates, effective, interactions=interactions)
+    psds, effective = choose_features(given, coordinates, effective, interactions=interactions)
     if transform is not Rule.TARGET:
         # In coordinates of the user's, one set of features holds the other.
         psds = [replace(psds[0], transform=transform)]
     return psds, effective
+
+
+def _doubt_of(explained: Array, unseen: Array, num_features: int) -> tuple[Doubt, ...]:
+    """Of the function of which least is known; `unseen` in its standard deviations."""
+    if not is_concrete((explained, unseen)):
+        return ()
+    so, more = "its corrected expectation is not to be trusted", "A higher order may explain more."
+    least, most = float(explained.min()), float(unseen.max())
+    if np.isinf(most):
+        message = (
+            f"Draws that followed the target show more of it than Stein features see of a function: {so}. "
+            "`jaxpsd.relax(…, fn=fn)` shows where its mean moves."
+        )
+    elif least < LEAST_EXPLAINED:
+        message = f"{num_features} Stein features explain {max(least, 0):.0%} of a function's variance: {so}. {more}"
+    elif most > MOST_UNSEEN:
+        message = (
+            f"What {num_features} Stein features do not see may put a function's expectation off by {most:.2g} of its "
+            f"standard deviations: {so}. {more}"
+        )
+    else:
+        return ()
+    return (Doubt(CorrectionWarning, message),)
+
+
+def _is_refuted(asked: bool | str, target: Target, unscored: Given, given: Given, coordinates: Canonical) -> bool:
+    """Whether some draws that follow the target show more of it than features see."""
+    if not given.is_concrete:
+        if asked is True:
+            raise ValueError("`second_opinion=True` looks at values and cannot be traced; call it outside `jit`.")
+        return False
+    if asked == "auto" and coordinates.linearity >= NEARLY_GAUSSIAN:
+        return False
+    errors, _, _, dependence = measure_errors(given, coordinates)
+    settings = Settings.checked("auto", _NUM_SIGNS, _LEVEL, None, None)
+    names, rng_key = given.draws.names, jax.random.key(0)
+    opinion = ask(asked, rng_key, target, unscored, settings, names, errors, coordinates, dependence)
+    return is_refuted(errors, opinion.relaxation)
 
 
 @register_dataclass

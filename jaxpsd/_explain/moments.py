@@ -164,13 +164,14 @@ class MomentTable:
             # Those below the diagonal, and what is unknown, count as right.
             found, right = np.asarray(found), np.asarray(right)
             off = np.nan_to_num(np.abs(np.triu(found - right, 1)))
-            i, j = np.unravel_index(off.argmax(), off.shape)
-            values = f"{found[i, j]:.2f} in the draws, {right[i, j]:.2f} by the target"
-            remarks.append(f"Worst correlation: {self.names[i]} and {self.names[j]}, {values}.")
+            if off.max() > 0:
+                i, j = np.unravel_index(off.argmax(), off.shape)
+                values = f"{found[i, j]:.2f} in the draws, {right[i, j]:.2f} by the target"
+                remarks.append(f"Worst correlation: {self.names[i]} and {self.names[j]}, {values}.")
         if (unknown := self.unknown()) and (count := len(unknown)):
             some = ", ".join(unknown[:3]) + (f" and {count - 3} more" if count > 3 else "")
             remarks.append(
-                f"Not known, because the target is not Gaussian and polynomials explain too little: the {some}."
+                f"Not known, because the target is not Gaussian and polynomials tell too little of it: the {some}."
             )
         return remarks
 

@@ -223,13 +223,16 @@ class Report:
         return columns | {"R-hat": ["" if k is None else f"{self.r_hat[k]:.2f}" for k in places]}
 
     def _b_squared(self) -> dict[str, list[str]]:
-        """Largest and average over coordinates, where all are known."""
+        """Largest and average over coordinates, where all are known, with intervals."""
 
-        def cells(values: Float[np.ndarray, " dim"]) -> list[str]:
-            return ["not known"] * 2 if np.isnan(values).any() else [number(values.max()), number(values.mean())]
+        def cells(values: Float[np.ndarray, " dim"], ends: Float[np.ndarray, "2 dim"]) -> list[str]:
+            if np.isnan(values).any():
+                return ["not known"] * 2
+            return [f"{number(of(values))} ({number(of(ends[0]))} … {number(of(ends[1]))})" for of in (np.max, np.mean)]
 
-        return {"": ["largest", "average"], "means": cells(self.b_squared.means),
-                "second moments": cells(self.b_squared.second_moments)}  # fmt: skip
+        b = self.b_squared
+        return {"": ["largest", "average"], "means": cells(b.means, b.means_interval),
+                "second moments": cells(b.second_moments, b.second_moments_interval)}  # fmt: skip
 
     def _moved(self) -> list[str]:
         moved = self.relaxation

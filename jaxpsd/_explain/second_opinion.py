@@ -1,12 +1,13 @@
 """Draws that followed the target for a while, as a second opinion on what polynomials say of it.
 
-Where the two contradict each other nothing is stated: errors become unknown, and draws are not called good enough.
+Intervals of errors rest on one assumption: what features do not see is in proportion to what they see. Where moved
+draws change a moment of which features cannot tell, or change it by more than they allow, there is more to the target
+than they see, and nothing is stated of any error.
 """
 
 import importlib.util
 from typing import NamedTuple, cast
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
@@ -84,34 +85,40 @@ def ask(
     )
 
 
-def without_contradictions(errors: ImpliedErrors, relaxation: Relaxation | None) -> ImpliedErrors:
-    """Errors that are not known where moved draws went farther than the stated interval allows, or the other way.
+def is_refuted(errors: ImpliedErrors, relaxation: Relaxation | None) -> bool:
+    """Whether moved draws change a moment of which no error is known, or go farther than its interval, or elsewhere.
 
     To go only part of the way is no contradiction: some transitions seldom mend an error altogether.
     """
     if relaxation is None:
-        return errors
+        return False
 
-    def contradicts(moved: _Ends, stated: _Ends, p_value: _Values) -> Bool[np.ndarray, " dim"]:
-        is_beyond = (moved[0] > np.maximum(stated[1], 0)) | (moved[1] < np.minimum(stated[0], 0))
-        return is_beyond & (p_value <= relaxation.alpha)
+    def changes(moved: _Ends, stated: _Ends, p_value: _Values) -> Bool[np.ndarray, " dim"]:
+        is_unknown = np.isnan(stated[0])
+        is_beyond = (moved[0] > np.fmax(stated[1], 0)) | (moved[1] < np.fmin(stated[0], 0))
+        return (is_unknown | is_beyond) & (p_value <= relaxation.alpha)
 
-    mean = contradicts(relaxation.mean_off_interval, errors.mean_off_interval(), relaxation.mean_p_value)
-    errors = errors._replace(mean_off=jnp.where(mean, jnp.nan, errors.mean_off))
-    if errors.sd_ratio is None or (stated := errors.sd_ratio_interval()) is None:
-        return errors
-    sd = contradicts(np.log(relaxation.sd_ratio_interval), np.log(stated), relaxation.sd_p_value)
-    return errors._replace(sd_ratio=jnp.where(sd, jnp.nan, errors.sd_ratio))
+    means = changes(relaxation.mean_off_interval, errors.mean_off_interval(), relaxation.mean_p_value)
+    stated = errors.sd_ratio_interval()
+    ends = np.full((2, len(means)), np.nan) if stated is None else np.log(stated)
+    return bool((means | changes(np.log(relaxation.sd_ratio_interval), ends, relaxation.sd_p_value)).any())
 
 
-def with_moves(judgement: Judgement, relaxation: Relaxation | None, tolerance: float) -> Judgement:
-    """Good enough is not said where moving the draws changes a moment by more than the tolerance."""
-    if not judgement.good_enough or relaxation is None:
+def with_moves(
+    judgement: Judgement, errors: ImpliedErrors, relaxation: Relaxation | None, tolerance: float
+) -> Judgement:
+    """Nothing is said of refuted errors, nor good enough where moving changes a moment by more than the tolerance."""
+    if relaxation is None or judgement.good_enough is None:
         return judgement
+    if is_refuted(errors, relaxation) or (judgement.good_enough and _is_beyond(relaxation, tolerance)):
+        return Judgement(None, relaxation.statements[0])
+    return judgement
+
+
+def _is_beyond(relaxation: Relaxation, tolerance: float) -> bool:
+    """Whether moving changes a mean or a standard deviation by more than the tolerance, beyond chance."""
     low, high = relaxation.mean_off_interval
     changed = (relaxation.mean_p_value <= relaxation.alpha) & ((low > tolerance) | (high < -tolerance))
     low, high = relaxation.sd_ratio_interval
     spread = (relaxation.sd_p_value <= relaxation.alpha) & ((low > 1 + tolerance) | (high < 1 - tolerance))
-    if not (changed | spread).any():
-        return judgement
-    return Judgement(None, relaxation.statements[0])
+    return bool((changed | spread).any())

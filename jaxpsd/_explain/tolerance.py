@@ -5,6 +5,7 @@ simultaneous intervals that lie inside it say yes, one that lies outside says no
 asked of draws, whose errors are known well, or of the sampler they came from, which is not to blame for chance.
 """
 
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ from jaxpsd._explain.phrases import mean_error, sd_error
 # All intervals hold at once with this probability.
 _CONFIDENCE = 0.95
 
+# Errors that an interval allows, to see what they amount to.
+_STEPS = 17
+
+_Values = Float[np.ndarray, "..."]
+
 
 class BSquared(NamedTuple):
     """Squared errors in units of the target's variances: b² of the literature on samplers without an accept step.
@@ -26,20 +32,54 @@ class BSquared(NamedTuple):
         (E_Q x − E_P x)² / Var_P x of each coordinate.
     second_moments
         (E_Q x² − E_P x²)² / Var_P x², with the variance that a normal distribution would have.
+    means_interval, second_moments_interval
+        Lower and upper ends of these, which hold all at once with a confidence of 95%.
     """
 
     means: Float[np.ndarray, " dim"]
     second_moments: Float[np.ndarray, " dim"]
+    means_interval: Float[np.ndarray, "2 dim"]
+    second_moments_interval: Float[np.ndarray, "2 dim"]
 
 
 def b_squared(errors: ImpliedErrors, mean: Float[np.ndarray, " dim"], sd: Float[np.ndarray, " dim"]) -> BSquared:
     """From implied errors, and the mean and standard deviations of the draws; NaN where an error is not known."""
-    off = np.asarray(errors.mean_off, np.float64)
-    ratio = np.full_like(off, np.nan) if errors.sd_ratio is None else np.asarray(errors.sd_ratio, np.float64)
-    right_sd = sd / ratio
-    right_mean = mean - off * right_sd
-    error = (mean**2 + sd**2) - (right_mean**2 + right_sd**2)
-    return BSquared(off**2, error**2 / (2 * right_sd**4 + 4 * right_mean**2 * right_sd**2))
+
+    def of_means(off: _Values, _: _Values) -> _Values:
+        return off
+
+    def of_second_moments(off: _Values, ratio: _Values) -> _Values:
+        """The error in standard deviations of x²."""
+        right_sd = sd / ratio
+        right_mean = mean - off * right_sd
+        error = (mean**2 + sd**2) - (right_mean**2 + right_sd**2)
+        return error / np.sqrt(2 * right_sd**4 + 4 * right_mean**2 * right_sd**2)
+
+    dim, quantile = len(mean), _simultaneous(_CONFIDENCE, 2 * len(mean))
+    off, ratio = np.asarray(errors.mean_off, np.float64), errors.sd_ratio
+    ratio_ends = errors.sd_ratio_interval(quantile)
+    ratio = np.full(dim, np.nan) if ratio is None else np.asarray(ratio, np.float64)
+    logs = np.full((2, dim), np.nan) if ratio_ends is None else np.log(np.asarray(ratio_ends, np.float64))
+    offs = np.asarray(errors.mean_off_interval(quantile), np.float64)
+    # Over all errors that the intervals allow: a grid of them, along new first axes.
+    steps = np.linspace(0, 1, _STEPS)[:, None]
+    offs = (offs[0] + steps * (offs[1] - offs[0]))[:, None]
+    ratios = np.exp(logs[0] + steps * (logs[1] - logs[0]))[None]
+
+    def ends(error: Callable[[_Values, _Values], _Values]) -> Float[np.ndarray, "2 dim"]:
+        allowed = np.broadcast_to(error(offs, ratios), (_STEPS, _STEPS, dim)).reshape(-1, dim)
+        low, high = allowed.min(axis=0), allowed.max(axis=0)
+        has_sign = np.sign(low) * np.sign(high) > 0
+        squares = np.stack([low, high]) ** 2
+        # What is not known stays so.
+        return np.stack([np.where(has_sign, squares.min(axis=0), 0 * low), squares.max(axis=0)])
+
+    return BSquared(off**2, of_second_moments(off, ratio) ** 2, ends(of_means), ends(of_second_moments))
+
+
+def _simultaneous(confidence: float, count: int) -> float:
+    """Half the width, in standard errors, of so many intervals that hold all at once (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - (1 - confidence) / (2 * count))
 
 
 class Chance(NamedTuple):
@@ -158,7 +198,7 @@ class _Claims(NamedTuple):
     def of(
         cls, errors: ImpliedErrors, chance: Chance, tolerance: float, names: tuple[str, ...], confidence: float
     ) -> "_Claims":
-        quantile = NormalDist().inv_cdf(1 - (1 - confidence) / (4 * len(names)))
+        quantile = _simultaneous(confidence, 2 * len(names))
         dim = len(names)
         unknown = np.full(dim, np.nan)
         parts = np.array([errors.mean_off, errors.mean_off_se, errors.mean_off_unseen], np.float64)

@@ -125,7 +125,7 @@ def test_no_more_draws_are_made_than_the_budget_has_and_the_level_is_for_all_loo
 
     def judged(given, tolerance, names, confidence):
         levels.append(1 - confidence)
-        return Judgement(None, "nothing is known"), "many draws"
+        return Judgement(None, "nothing is known"), None, "many draws"
 
     monkeypatch.setattr(_check, "_judge", judged)
     sample = Recorded(sample)

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from jaxpsd._core.scores import check_input
-from jaxpsd._explain.errors import explaining_psds, implied_errors
+from jaxpsd._explain.errors import choose_features, implied_errors
 from jaxpsd._stein.coordinates import Rule, canonical, fit
 
 
@@ -190,8 +190,8 @@ def test_as_few_features_as_a_gaussian_target_takes():
     x = jax.random.normal(jax.random.key(6), (1000, 2))
     for target, orders in ((-x, [2]), (-(x**3), [4, 4])):
         given = check_input(target, x).with_scores()
-        assert [psd.order for psd in explaining_psds(given, canonical(given), 1000.0)] == orders
-    without = explaining_psds(given, canonical(given), 1000.0, interactions=False)
+        assert [psd.order for psd in choose_features(given, canonical(given), 1000.0).psds] == orders
+    without = choose_features(given, canonical(given), 1000.0, interactions=False).psds
     assert [psd.interactions for psd in without] == [False]
 
 

@@ -32,6 +32,8 @@ def test_moments_of_a_gaussian_are_exact_whatever_the_draws(transform):
     assert result.num_features == 9
 
 
+# Of so few draws little is known.
+@pytest.mark.filterwarnings("ignore::jaxpsd.CorrectionWarning")
 @pytest.mark.usefixtures("x64")
 def test_weights_are_repetitions():
     x = 1.3 * jax.random.normal(jax.random.key(2), (60, 2))
@@ -42,6 +44,8 @@ def test_weights_are_repetitions():
     np.testing.assert_allclose(weighted.value, repeated.value, rtol=1e-3, atol=1e-5)
 
 
+# Of so few draws little is known.
+@pytest.mark.filterwarnings("ignore::jaxpsd.CorrectionWarning")
 def test_more_features_than_draws_are_regularised():
     x = 1.1 * jax.random.normal(jax.random.key(4), (100, 10))
     result = jaxpsd.corrected_expectation(lambda x: x[0] ** 2, logdensity, x, order=3)
@@ -79,6 +83,40 @@ def test_a_function_that_features_do_not_explain_brings_a_warning():
     x = jax.random.normal(jax.random.key(6), (500, 2))
     with pytest.warns(jaxpsd.CorrectionWarning, match="not to be trusted"):
         jaxpsd.corrected_expectation(lambda x: jnp.sin(20 * x[0]), logdensity, x)
+
+
+def banana(x):
+    """x₁ is normal about x₀²."""
+    return -0.5 * x[0] ** 2 - 2 * (x[1] - x[0] ** 2) ** 2
+
+
+def test_corrections_of_narrow_draws_of_a_curved_target_are_not_trusted():
+    narrow = jax.random.normal(jax.random.key(0), (1000, 2)) * jnp.array([[0.3, 0.5]])
+    with pytest.warns(jaxpsd.CorrectionWarning, match="Draws that followed the target show more"):
+        result = jaxpsd.corrected_expectation(lambda x: x, banana, narrow)
+    assert np.isinf(result.interval).all()
+    # Without, there is a number; that it may be far off is in its interval, which has the mean of x₁.
+    with pytest.warns(jaxpsd.CorrectionWarning, match="do not see may put"):
+        result = jaxpsd.corrected_expectation(lambda x: x[1], banana, narrow, second_opinion=False)
+    assert result.unseen > 0.2 * narrow[:, 1].std()
+
+
+def test_corrections_of_right_draws_of_a_curved_target_are_not_refuted():
+    z = jax.random.normal(jax.random.key(1), (1000, 2))
+    exact = jnp.stack([z[:, 0], z[:, 0] ** 2 + 0.5 * z[:, 1]], axis=1)
+    result = jaxpsd.corrected_expectation(lambda x: x[1] - x[0] ** 2, banana, exact)
+    assert np.isfinite(result.unseen)
+    assert abs(result.value) < 1.96 * float(result.standard_error) + float(result.unseen)
+
+
+def test_a_second_opinion_looks_at_values(normal_draws):
+    x, s = normal_draws
+    with pytest.raises(ValueError, match="`second_opinion` must be True, False or 'auto'"):
+        jaxpsd.corrected_expectation(lambda x: x, logdensity, x, second_opinion="yes")
+    with pytest.raises(ValueError, match="got scores"):
+        jaxpsd.corrected_expectation(lambda x: x, s, x, second_opinion=True)
+    with pytest.raises(ValueError, match="cannot be traced"):
+        jax.jit(lambda x: jaxpsd.corrected_expectation(lambda x: x, logdensity, x, second_opinion=True).value)(x)
 
 
 def test_what_makes_no_sense_is_refused():

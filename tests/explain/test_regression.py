@@ -145,6 +145,8 @@ def test_constant_functions_and_offsets_need_no_correction():
     np.testing.assert_allclose(position, 1e6, atol=0.1)
 
 
+# Of so few draws little is known.
+@pytest.mark.filterwarnings("ignore::jaxpsd.CorrectionWarning")
 def test_draws_without_weight_do_not_count():
     x = 1.3 * jax.random.normal(jax.random.key(8), (300, 2))
     # One after the other, lest they look like a chain that moves slowly.

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 import jaxpsd
 from jaxpsd._explain.tolerance import b_squared
@@ -74,5 +75,29 @@ def test_squared_errors_are_those_of_the_moments():
     np.testing.assert_allclose(report.b_squared.means, x.mean(axis=0) ** 2, rtol=1e-3)
     # Under N(0, 1), E x² = 1 and Var x² = 2.
     np.testing.assert_allclose(report.b_squared.second_moments, ((x**2).mean(axis=0) - 1) ** 2 / 2, rtol=1e-3)
-    unknown = report.moments.errors._replace(sd_ratio=None)
-    assert np.isnan(b_squared(unknown, np.zeros(2), np.ones(2)).second_moments).all()
+    unknown = b_squared(report.moments.errors._replace(sd_ratio=None), np.zeros(2), np.ones(2))
+    assert np.isnan(unknown.second_moments).all()
+    assert np.isnan(unknown.second_moments_interval).all()
+    assert np.isfinite(unknown.means_interval).all()
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_intervals_of_squared_errors_hold_what_those_of_errors_allow(shift):
+    draws = shift + 0.85 * normal(500)
+    table = jaxpsd.moment_table(KEY, lambda x: -0.5 * jnp.sum(x**2 + 0.1 * x**4), draws, progress=False)
+    mean, sd, dim = np.array([0.5, -2.0]), np.array([1.0, 2.0]), 2
+    b = b_squared(table.errors, mean, sd)
+    # Intervals of four errors that hold at once.
+    quantile, rng = scipy.stats.norm.ppf(1 - 0.05 / 8), np.random.default_rng(0)
+    off_ends, ratio_ends = table.errors.mean_off_interval(quantile), table.errors.sd_ratio_interval(quantile)
+    off = off_ends[0] + rng.random((20_000, dim)) * (off_ends[1] - off_ends[0])
+    right_sd = sd / np.exp(np.log(ratio_ends[0]) + rng.random((20_000, dim)) * np.log(ratio_ends[1] / ratio_ends[0]))
+    right_mean = mean - off * right_sd
+    error = mean**2 + sd**2 - right_mean**2 - right_sd**2
+    second = error**2 / (2 * right_sd**4 + 4 * right_mean**2 * right_sd**2)
+    for values, (low, high) in ((off**2, b.means_interval), (second, b.second_moments_interval)):
+        slack = 0.02 * (high - low) + 1e-6
+        assert (values >= low - slack).all()
+        assert (values <= high + slack).all()
+        np.testing.assert_allclose(values.min(axis=0), low, atol=float(5 * slack.max()))
+        np.testing.assert_allclose(values.max(axis=0), high, atol=float(5 * slack.max()))

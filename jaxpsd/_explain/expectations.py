@@ -198,19 +198,21 @@ def _doubt_of(explained: Array, unseen: Array, num_features: int) -> tuple[Doubt
     """Of the function of which least is known; `unseen` in its standard deviations."""
     if not is_concrete((explained, unseen)):
         return ()
-    so, more = "its corrected expectation is not to be trusted", "A higher order may explain more."
     least, most = float(explained.min()), float(unseen.max())
     if np.isinf(most):
         message = (
-            f"Draws that followed the target show more of it than Stein features see of a function: {so}. "
-            "`jaxpsd.relax(…, fn=fn)` shows where its mean moves."
+            "Draws that followed the target show more of it than Stein features see of a function: its corrected "
+            "expectation is not to be trusted. `jaxpsd.relax(…, fn=fn)` shows where its mean moves."
         )
     elif least < LEAST_EXPLAINED:
-        message = f"{num_features} Stein features explain {max(least, 0):.0%} of a function's variance: {so}. {more}"
+        message = (
+            f"{num_features} Stein features explain {max(least, 0):.0%} of a function's variance: its corrected "
+            "expectation is not to be trusted. A higher order may explain more."
+        )
     elif most > MOST_UNSEEN:
         message = (
             f"What {num_features} Stein features do not see may put a function's expectation off by {most:.2g} of its "
-            f"standard deviations: {so}. {more}"
+            "standard deviations: its corrected expectation is not to be trusted. A higher order may explain more."
         )
     else:
         return ()

@@ -4,6 +4,7 @@ Run with `python -m benchmarks.eager`.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,9 @@ from benchmarks._harness import interleaved_times, main, table
 
 def logdensity(x):
     return -0.5 * jnp.sum(x**2)
+
+
+COMPILED = "compiled program (scores)"
 
 
 class Model:
@@ -39,6 +43,17 @@ def logistic(num_observations: int, dim: int) -> Callable[[jax.Array], jax.Array
     return posterior
 
 
+def tests_of(psd: jaxpsd.PSD, scores: jax.Array, x: jax.Array) -> dict[str, Callable[[], Any]]:
+    key, test = jax.random.key(1), partial(jaxpsd.gof_test, method="rademacher")
+    compiled = jax.jit(lambda key, scores, x: test(key, psd, scores, x))
+    return {
+        COMPILED: lambda: compiled(key, scores, x),
+        "scores": lambda: test(key, psd, scores, x),
+        "log-density": lambda: test(key, psd, logdensity, x),
+        'log-density, method="auto"': lambda: jaxpsd.gof_test(key, psd, logdensity, x),
+    }
+
+
 def run(smoke: bool) -> dict[str, Any]:
     n, dim = 1000, 5
     x = jax.random.normal(jax.random.key(0), (n, dim))
@@ -60,10 +75,10 @@ def run(smoke: bool) -> dict[str, Any]:
             return lambda: psd(lambda x: -0.5 * jnp.sum(x**2), x)
         return lambda: psd(target, x)
 
-    calls = {"compiled program (scores)": lambda: compiled(scores, x), **{name: call(name) for name in targets}}
+    calls = {COMPILED: lambda: compiled(scores, x), **{name: call(name) for name in targets}}
     best = interleaved_times(calls, rounds=3 if smoke else 300)
-    base = best["compiled program (scores)"]
-    rows = [{"call": name, "ms": 1e3 * time, "beyond": 1e3 * (time - base)} for name, time in best.items()]
+    rows = [{"call": name, "ms": 1e3 * time, "beyond": 1e3 * (time - best[COMPILED])} for name, time in best.items()]
+    tests = interleaved_times(tests_of(psd, scores, x), rounds=3 if smoke else 300)
     few = x[:2]
     large = logistic(1000 if smoke else 5_000_000, dim)
     data = {
@@ -75,16 +90,21 @@ def run(smoke: bool) -> dict[str, Any]:
     times = interleaved_times(data, rounds=1 if smoke else 10)
     return {
         "n": n, "dim": dim, "rows": rows,
+        "tests": [{"call": name, "ms": 1e3 * time, "ratio": time / tests[COMPILED]} for name, time in tests.items()],
         "data": [{"call": name, "ms": 1e3 * time} for name, time in times.items()],
     }  # fmt: skip
 
 
 def render(result: dict[str, Any]) -> str:
     columns = {"call": "`PSD(2)(…, samples)` given", "ms": "ms", "beyond": "beyond the compiled program"}
+    tests = {"call": "`gof_test(…)` given", "ms": "ms", "ratio": "beside the compiled program"}
     data = {"call": "`score(…)` of two draws given", "ms": "ms"}
     return (
-        f"# Eager calls\n\n{result['n']} draws in {result['dim']} dimensions, shortest times.\n\n"
+        f"# Eager calls\n\n{result['cpu']}, {result['cores']} cores, {result['date']}: {result['n']} draws in "
+        f"{result['dim']} dimensions, shortest times.\n\n"
         + table(columns, result["rows"])
+        + '\nTests with 500 replicates, method="rademacher" unless it says otherwise:\n\n'
+        + table(tests, result["tests"])
         + "\n\nData that a log-density refers to is passed to the program, not hashed nor built in:\n\n"
         + table(data, result["data"])
     )

@@ -123,7 +123,7 @@ def rankings(repeats: int, n: int, dim: int) -> list[dict[str, Any]]:
 def step_sizes(data_sets: int, num_draws: int) -> list[dict[str, Any]]:
     rows = []
     for seed in range(data_sets):
-        demo = _demo.run_demo(jax.random.key(seed), num_draws, 2, progress=False, num_chains=20)
+        demo = _demo.run_demo(jax.random.key(seed), num_draws, 2, num_chains=20)
         for order, ranking in sorted(demo.rankings.items()):
             rows.append(
                 {

@@ -56,6 +56,8 @@ def measure(n: int, dim: int, order: int, replicates: int, rounds: int) -> dict[
 
     tests = {
         "rademacher": call(method="rademacher"),
+        # Sums over pairs of draws have no normal replicates.
+        **({} if form == "dual" else {"gaussian": call(method="gaussian")}),
         "markov": call(method="markov", flip_probability=0.01),
         "block": call(method="block", block_length=100),
         "auto": call(),
@@ -66,11 +68,12 @@ def measure(n: int, dim: int, order: int, replicates: int, rounds: int) -> dict[
         ),
     }
     if rounds == 1:
-        tests = {name: tests[name] for name in ("rademacher", "adaptive")}
+        tests = {name: test for name, test in tests.items() if name in ("rademacher", "gaussian", "adaptive")}
     seconds = interleaved_times({**bare, **tests}, rounds=rounds)
     fastest = min(seconds[name] for name in bare)
     return {
         "n": n, "dim": dim, "order": order, "replicates": replicates, "form": form, "first_call_s": first,
+        "chosen": tests["auto"]().method if "auto" in tests else None,
         "bare_ms": 1e3 * fastest, **{f"{name}_ms": 1e3 * seconds[name] for name in tests},
         **{f"{name}_ratio": seconds[name] / fastest for name in tests},
     }  # fmt: skip
@@ -103,7 +106,7 @@ def render(result: dict[str, Any]) -> str:
     speed = {
         "n": "n", "dim": "d", "order": "r", "form": "form", "bare_ms": "bare products (ms)",
         "rademacher_ms": "rademacher (ms)", **{f"{name}_ratio": f"{name} / bare" for name in names},
-        "first_call_s": "first call (s)",
+        "chosen": "auto is", "first_call_s": "first call (s)",
     }  # fmt: skip
     memory = {
         "n": "n", "dim": "d", "order": "r", "method": "method", "extra_mib": "extra memory (MiB)",

@@ -6,13 +6,13 @@ Is that more than chance?                        adaptive_test, gof_test, aggreg
 Which moments are wrong, and by how much?        moment_table
 What is E[f] under the target, then?             corrected_expectation
 What changes when draws follow the target?       relax
-Which setting of a sampler, for a third?         tune
+Is my variational posterior any good?            diagnose, compare_approximations
+Which setting, for a third of the grid's price?  tune
 Which sampler or step size?                      rank, sample_grid
 Is my sampler right, in its test suite?          check
 Many sample sets at once?                        discrepancies, gof_tests
 Many devices or hosts?                           spread
 Draws in batches, or on disk?                    stream, stream_over, save_state, load_state
-Which approximation of a posterior?              compare_approximations
 Draws of another library, mini-batches of data?  from_numpyro, from_numpyro_svi, from_pymc, from_pymc_vi, from_nutpie,
                                                  from_stan, from_blackjax, from_arviz, minibatch_score,
                                                  Minibatches

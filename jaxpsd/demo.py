@@ -5,20 +5,21 @@ observations at each step (paper, section 4.2). Large steps are biased by the no
 get around. The discrepancy weighs one against the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from jaxpsd._choose.grid import sample_grid
-from jaxpsd._choose.rank import rank
+from jaxpsd._choose.rank import rank_orders
 from jaxpsd._choose.ranking import Ranking
 from jaxpsd._choose.tune import tune
 from jaxpsd._choose.tuning import Tuning
+from jaxpsd._core.compiling import compile_by_work, for_a_report
 from jaxpsd._core.types import LogDensityFn, Scalar
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.diagnose import diagnose
@@ -46,45 +47,65 @@ class Demo(NamedTuple):
     """
 
     logdensity: LogDensityFn
-    samples: dict[float, Float[Array, "chains draws 2"]]
+    samples: dict[float, Float[np.ndarray, "chains draws 2"]]
     rankings: Mapping[int, Ranking]
     chosen: int
     report: Report
     tuning: Tuning
 
 
+@for_a_report()
 def run_demo(
-    rng_key: PRNGKeyArray, num_draws: int, order: int, *, progress: bool, num_chains: int = NUM_CHAINS
+    rng_key: PRNGKeyArray,
+    num_draws: int,
+    order: int,
+    *,
+    say: Callable[[str], None] = lambda step: None,
+    num_chains: int = NUM_CHAINS,
 ) -> Demo:
-    """Sample at each step size, rank, and report on the best."""
-    data_key, sample_key, rank_key, report_key = jax.random.split(rng_key, 4)
-    tune_key, start_key = jax.random.split(jax.random.fold_in(rng_key, 1))
-    data = observations(data_key)
-
-    def sampler(key: PRNGKeyArray, step_size: float) -> Array:
-        return _run_chains(jax.random.split(key, num_chains), jnp.asarray(step_size), data, num_draws)
-
-    samples = sample_grid(sample_key, sampler, STEP_SIZES, progress=progress)
+    """Sample at each step size, rank, and report on the best; `say` is told of each step."""
+    keys, data, starts = _begin(rng_key)
+    say(f"sampling with {len(STEP_SIZES)} step sizes, {num_chains} chains each")
+    paths = _run_chains(keys.sample, np.array(STEP_SIZES, data.dtype), data, num_chains, num_draws)
+    samples = dict(zip(STEP_SIZES, np.asarray(paths), strict=True))
     density = jax.tree_util.Partial(log_posterior, data)
-    rankings = {
-        each: rank(rank_key, _psd(each), density, samples, method="markov", per_chain=True)
-        for each in sorted({order, *ORDERS})
-    }
-    report = diagnose(report_key, density, samples[rankings[order].best], names=("theta_1", "theta_2"))
+    orders = sorted({order, *ORDERS})
+    say(f"ranking the step sizes, by the PSD of order{'s' if len(orders) > 1 else ''} {', '.join(map(str, orders))}")
+    discrepancy = PSD(max(orders), basis="hermite", transform="target")
+    found = rank_orders(
+        keys.rank, discrepancy, density, samples, orders, method="markov", per_chain=True, progress=False
+    )
+    rankings = dict(zip(orders, found, strict=True))
+    best = rankings[order].best
+    say(f"reporting on the draws of step size {best:g}")
+    report = diagnose(keys.report, density, samples[best], names=("theta_1", "theta_2"), progress=False)
+    say("asking `tune` for a step size")
     tuning = tune(
-        tune_key,
+        keys.tune,
         density,
         partial(_step, data),
         list(STEP_SIZES),
-        positions=jax.vmap(_start)(jax.random.split(start_key, _TUNED_CHAINS)),
+        positions=starts,
         num_steps=2 * num_draws,
         gradients=_STEP_PRICE,
     )
     return Demo(density, samples, rankings, order, report, tuning)
 
 
-def _psd(order: int) -> PSD:
-    return PSD(order, basis="hermite", transform="target")
+class _Keys(NamedTuple):
+    sample: PRNGKeyArray
+    rank: PRNGKeyArray
+    report: PRNGKeyArray
+    tune: PRNGKeyArray
+
+
+@compile_by_work
+def _begin(rng_key: PRNGKeyArray) -> tuple[_Keys, Observations, Float[Array, "chains 2"]]:
+    """Keys for all steps, the data, and where the chains of `tune` start."""
+    data_key, sample_key, rank_key, report_key = jax.random.split(rng_key, 4)
+    tune_key, start_key = jax.random.split(jax.random.fold_in(rng_key, 1))
+    starts = jax.vmap(_start)(jax.random.split(start_key, _TUNED_CHAINS))
+    return _Keys(sample_key, rank_key, report_key, tune_key), observations(data_key), starts
 
 
 def observations(rng_key: PRNGKeyArray, num: int = _NUM_OBSERVATIONS) -> Observations:
@@ -130,12 +151,23 @@ def _step(data: Observations, rng_key: PRNGKeyArray, theta: Means, step_size: Sc
     return theta, theta
 
 
-@partial(jax.jit, static_argnames="num_draws")
-@partial(jax.vmap, in_axes=(0, None, None, None))
-def _run_chains(rng_key: PRNGKeyArray, step_size: Scalar, data: Observations, num_draws: int) -> Array:
+@partial(compile_by_work, static_argnums=(3, 4))
+def _run_chains(
+    rng_key: PRNGKeyArray, step_sizes: Float[Array, " sizes"], data: Observations, num_chains: int, num_draws: int
+) -> Float[Array, "sizes chains draws 2"]:
+    """All chains with all step sizes, side by side."""
+
+    def of_size(key: PRNGKeyArray, step_size: Scalar) -> Array:
+        keys = jax.random.split(key, num_chains)
+        return jax.vmap(lambda key: _run_chain(key, step_size, data, num_draws))(keys)
+
+    return jax.vmap(of_size)(jax.random.split(rng_key, len(step_sizes)), step_sizes)
+
+
+def _run_chain(rng_key: PRNGKeyArray, step_size: Scalar, data: Observations, num_draws: int) -> Float[Array, "draws 2"]:
     """Steps over batches that partition the data.
 
-    As many draws are discarded at the beginning as are kept, before thinning. The result is (chains, draws, 2).
+    As many draws are discarded at the beginning as are kept, before thinning.
     """
     num_batches = len(data) // _BATCH
     start_key, sweep_key = jax.random.split(rng_key)
@@ -146,12 +178,19 @@ def _run_chains(rng_key: PRNGKeyArray, step_size: Scalar, data: Observations, nu
 
     def sweep(theta: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
         order_key, noise_key = jax.random.split(key)
-        batches = jax.random.permutation(order_key, data).reshape(num_batches, _BATCH)
+        batches = data[_permutation(order_key, len(data))].reshape(num_batches, _BATCH)
         return jax.lax.scan(step, theta, (batches, jax.random.normal(noise_key, (num_batches, 2))))
 
     sweeps = -(-2 * num_draws // num_batches)
     _, path = jax.lax.scan(sweep, _start(start_key), jax.random.split(sweep_key, sweeps))
     return path.reshape(-1, 2)[-num_draws::_THIN]
+
+
+def _permutation(rng_key: PRNGKeyArray, count: int) -> UInt32[Array, " count"]:
+    """The numbers below a count in random order: those that sorted random words end in, which is faster to sort."""
+    low = jnp.uint32(2 ** (count - 1).bit_length() - 1)
+    words = jax.random.bits(rng_key, (count,), jnp.uint32)
+    return jnp.sort((words & ~low) | jnp.arange(count, dtype=jnp.uint32)) & low
 
 
 def draw_figures(demo: Demo, folder: Path) -> list[Path]:

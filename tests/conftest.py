@@ -1,7 +1,9 @@
 """Settings and fixtures for all tests."""
 
+import gc
 import itertools
 import os
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -30,16 +32,33 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_num_cpu_devices", 8)
 
 
-# Compiled programs are kept as long as the process lives, and the system maps only so many pieces of code.
-_TESTS_BETWEEN_CLEARING = 100
+def pytest_collection_finish():
+    """What has been imported stays, and need not be looked through for garbage again and again."""
+    gc.freeze()
+
+
+# Compiled programs are kept as long as the process lives, and Linux maps only so many pieces of code, 65,530 for one
+# process. What is forgotten has to be traced and compiled again, so that nothing is before it has to be.
+_MOST_PIECES = 30_000
+_TESTS_BETWEEN_LOOKS = 20
+_PIECES = Path("/proc/self/maps")
 _tests_run = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
 def _not_too_many_programs():
     yield
-    if next(_tests_run) % _TESTS_BETWEEN_CLEARING == 0:
+    is_time_to_look = next(_tests_run) % _TESTS_BETWEEN_LOOKS == 0 and _PIECES.exists()
+    if is_time_to_look and _PIECES.read_bytes().count(b"\n") > _MOST_PIECES:
         jax.clear_caches()
+
+
+@pytest.fixture
+def optimised():
+    """Compile with optimisation, as users do: for what runs longer than that takes."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", fast_compilation)
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +99,16 @@ def normal_draws():
 def chain():
     """AR(1) chains (chains, draws, dim) with standard normal margins, by correlation, shape and seed."""
 
-    def autoregressive(rho, shape, seed=0):
-        noise = jax.random.normal(jax.random.key(seed), (shape[1], shape[0], shape[2]))
+    # One program for each shape, whatever the seed.
+    @partial(jax.jit, static_argnums=(1, 2))
+    def from_key(key, rho, shape):
+        noise = jax.random.normal(key, (shape[1], shape[0], shape[2]))
         step = lambda x, e: (rho * x + jnp.sqrt(1 - rho**2) * e,) * 2  # noqa: E731
         _, draws = jax.lax.scan(step, noise[0], noise)
         return jnp.swapaxes(draws, 0, 1)
+
+    def autoregressive(rho, shape, seed=0):
+        return from_key(jax.random.key(seed), rho, shape)
 
     return autoregressive
 

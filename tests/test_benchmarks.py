@@ -31,8 +31,9 @@ SCRIPTS = sorted(
 
 # These take longest to compile, and are run on a schedule.
 LONG = (
-    "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "minibatch", "power", "precision",
-    "public_posteriors", "relax", "scale", "speed", "speed_baselines", "speed_psd", "speed_tests", "truth", "tune",
+    "baselines", "bases", "calibration", "explain", "ksd_aggregated", "level", "level_gaussian", "minibatch", "power",
+    "precision", "public_posteriors", "relax", "scale", "speed", "speed_baselines", "speed_psd", "speed_tests", "truth",
+    "tune",
 )  # fmt: skip
 
 # What a benchmark takes that the tests do not install.

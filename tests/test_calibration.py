@@ -13,6 +13,9 @@ import scipy.stats
 
 import jaxpsd
 
+# What runs hundreds of tests is compiled as users have it: it computes longer than it is compiled.
+pytestmark = pytest.mark.usefixtures("optimised")
+
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 REPEATS, N, REPLICATES, ALPHA = 400, 300, 199, 0.05
 

@@ -11,7 +11,7 @@ from adapters.stan_files import write_diagnostics
 
 import jaxpsd
 from jaxpsd import demo as _demo
-from jaxpsd._gof.settings import SIGNS
+from jaxpsd._gof.settings import BOOTSTRAPS, SIGNS, UNBIASED
 from jaxpsd.cli import cache, main, options
 
 X = np.random.default_rng(1).normal(size=(400, 2)).astype(np.float32)
@@ -243,6 +243,18 @@ def test_named_columns_are_a_dictionary_for_functions_that_take_one(tmp_path, as
     sys.modules.pop("by_name", None)
 
 
+def test_columns_that_a_log_density_does_not_look_at_are_left_out(tmp_path, asked, capsys):
+    # As of ArviZ's tables, which count draws.
+    rows = np.column_stack([np.arange(400), X])
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header="draw,mu,tau", comments="")
+    (tmp_path / "of_two.py").write_text("def logdensity(p):\n    return -0.5 * (p['mu'] ** 2 + p['tau'] ** 2)\n")
+    main(["test", str(tmp_path / "x.csv"), "--logdensity", f"{tmp_path / 'of_two.py'}:logdensity"])
+    ((_, _, samples), _) = asked[0]
+    assert set(samples) == {"mu", "tau"}
+    assert "does not look at it: draw" in capsys.readouterr().err
+    sys.modules.pop("of_two", None)
+
+
 def test_a_plain_file_of_stan_says_what_is_missing(tmp_path, capsys):
     path = tmp_path / "output.csv"
     path.write_text("# stan_version_major = 2\nlp__,accept_stat__,mu,tau\n-1,0.9,0.1,2\n# Elapsed Time\n")
@@ -328,7 +340,7 @@ def short_demo():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_demo, "STEP_SIZES", (5e-2, 5e-3))
         patch.setattr(_demo, "ORDERS", (2,))
-        yield _demo.run_demo(jax.random.key(0), 2000, 2, progress=True)
+        yield _demo.run_demo(jax.random.key(0), 2000, 2)
 
 
 @pytest.fixture
@@ -369,7 +381,7 @@ def test_the_demo_runs_as_it_is(tmp_path, capsys):
     assert main(["demo", "--folder", str(tmp_path), "--float64"]) == 0
     captured = capsys.readouterr()
     assert "The step size to use: 0.005." in captured.out
-    assert "8/8" in captured.err
+    assert "jaxpsd: ranking the step sizes" in captured.err
 
 
 def test_a_setting_is_chosen(files, capsys):
@@ -411,7 +423,7 @@ def test_an_interruption_ends_in_a_word_and_a_code(files, capsys, monkeypatch):
 def test_an_interruption_leaves_no_broken_picture(tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 
-    demo = _demo.run_demo(jax.random.key(0), 500, 1, progress=False, num_chains=5)
+    demo = _demo.run_demo(jax.random.key(0), 500, 1, num_chains=5)
     save, names = Figure.savefig, []
 
     def broken(figure, path, **options):
@@ -469,7 +481,8 @@ def test_help_needs_no_jax():
 
 
 def test_the_bootstraps_on_offer_are_those_there_are():
-    assert ("auto", *SIGNS) == options._METHODS
+    assert ("auto", *SIGNS) == options._SIGNS
+    assert set(options._METHODS) == set(BOOTSTRAPS) - set(UNBIASED)
 
 
 @pytest.fixture

@@ -5,15 +5,19 @@ Its examples are run as doctests, like those of the README.
 
 import ast
 import importlib.util
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+import scipy.stats
 
 import jaxpsd
+import jaxpsd.plots
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / ".github" / "docs"
@@ -39,6 +43,13 @@ site = load(SITE / "pages.py")
 def test_the_reference_has_every_public_name_once():
     reference = "\n".join(path.read_text() for path in sorted((DOCS / "reference").glob("*.md")))
     assert sorted(re.findall(r"^::: jaxpsd\.(\w+)$", reference, re.MULTILINE)) == sorted([*jaxpsd.__all__, "plots"])
+
+
+def test_the_reference_has_every_picture():
+    listed = re.search(r"members: \[(.*)\]", (DOCS / "reference" / "plots.md").read_text())[1].split(", ")
+    assert sorted(listed) == sorted(jaxpsd.plots.__all__)
+    guide = (DOCS / "guides" / "errors.md").read_text()
+    assert all(f"`{name}(" in guide or f"`plots.{name}(" in guide for name in listed)
 
 
 def test_the_readme_is_read_at_one_sitting():
@@ -76,6 +87,23 @@ def test_the_first_example_runs_with_what_the_set_up_installs():
     assert done.stdout.startswith("These draws are not from the target")
 
 
+def test_the_log_density_on_the_page_of_the_command_line_is_that_of_its_model(tmp_path):
+    page = (DOCS / "guides" / "command_line.md").read_text()
+    (tmp_path / "model.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    model = load(tmp_path / "model.py")
+    header, *rows = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    draws = [dict(zip(header.split(","), map(float, row.split(",")), strict=True)) for row in rows]
+
+    def right(mu, log_tau):
+        tau = np.exp(log_tau)
+        prior = scipy.stats.norm.logpdf(mu, 0, 10) + scipy.stats.expon.logpdf(tau)
+        return prior + scipy.stats.norm.logpdf(np.asarray(model.y), mu, tau).sum() + log_tau
+
+    off = [float(model.logdensity(draw)) - right(**draw) for draw in draws]
+    # Up to a constant.
+    np.testing.assert_allclose(off, off[0], rtol=1e-5)
+
+
 # --- links ------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +130,7 @@ def test_every_page_is_in_the_navigation():
     on_site |= {place for place in site.files_shown() if not place.endswith(".png")}
     named = set(re.findall(r"[\w/]+\.(?:md|ipynb)", navigation))
     # Results that are not named come last, by themselves.
-    assert {place for place in on_site - named if not place.startswith("evidence/results/")} == set()
+    assert on_site - named <= set(site.results_shown())
     assert named <= on_site
 
 
@@ -115,6 +143,11 @@ def test_links_between_files_lead_to_pages_of_the_site():
     code = "[d](https://code/blob/main/benchmarks/distributed.py)"
     assert site.with_links(page, source, place, "https://code") == there + code + rest
     assert site.with_links(page, source, place, "") == there + "d" + rest
+
+
+def test_examples_can_be_copied_without_prompts():
+    page = "```python\n>>> 1 + 1\n2\n\n```\n\n```python\nx = 1\n```\n"
+    assert site.with_sessions(page) == page.replace("python\n>>>", "pycon\n>>>")
 
 
 # --- figures ----------------------------------------------------------------------------------------------
@@ -136,6 +169,47 @@ def test_no_table_of_results_is_copied_by_hand(page):
         if line.startswith("|") and re.search(r"\d\.\d", line)
     }
     assert not results & set(page.read_text().splitlines())
+
+
+def measured_levels():
+    """How often tests of one order reject correct draws: (study and case, basis, order) → share."""
+    results = ROOT / "benchmarks" / "results"
+    level = json.loads((results / "level.json").read_text())["pieces"]
+    for case, piece in level.items():
+        if case.startswith(("independent", "correct chains")):
+            rows = piece["result"].items()
+        elif case.startswith("method"):
+            rows = [(row["statistic"], row["level"]) for row in piece["result"]]
+        else:
+            continue
+        for label, share in rows:
+            if found := re.match(r"(raw|orthonormal) (\d)", label):
+                yield f"level, {case}", found[1], int(found[2]), share
+    for case, piece in json.loads((results / "calibration.json").read_text())["pieces"].items():
+        if "ULA" in case:
+            continue
+        basis = "orthonormal" if case.endswith("target") else "raw"
+        for method, shares in piece["result"].items():
+            for order in (1, 2, 3, 4):
+                if (share := shares.get(f"r = {order}")) is not None:
+                    yield f"calibration, {case}, {method}", basis, order, share
+
+
+def test_levels_in_the_documentation_of_a_test_are_those_measured():
+    said = " ".join(jaxpsd.gof_test.__doc__.split())
+    levels = {(case, basis, order): share for case, basis, order, share in measured_levels()}
+
+    def worst(of):
+        return round(100 * max(share for (case, basis, order), share in levels.items() if of(case, basis, order)))
+
+    def raw_four(words):
+        return worst(lambda case, basis, order: order == 4 and basis == "raw" and words in case)
+
+    assert f"orders 1 to 3 reject correct draws in at most {worst(lambda case, basis, order: order < 4)}%" in said
+    assert f"reject {raw_four('independent: d = 1, n = 50')}% of sets of fifty draws" in said
+    assert f"and {raw_four('d = 1, n = 1000')}% of sets of a thousand" in said
+    assert f"up to {raw_four('heavy tails, independent')}% of sets of a thousand from a target with heavy tails" in said
+    assert f"at most {worst(lambda case, basis, order: basis == 'orthonormal')}%, of any order" in said
 
 
 def test_committed_results_are_on_the_site():

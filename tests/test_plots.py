@@ -63,6 +63,13 @@ def test_the_legend_is_beside_the_bars(samples):
     assert sum(bar.get_height() for bar in ax.patches) == 100
 
 
+def test_the_legend_of_moments_is_above_the_bars_and_below_the_title(wide_table):
+    ax = drawn(plots.moment_errors(wide_table))
+    legend = ax.get_legend().get_window_extent()
+    assert not legend.overlaps(ax.get_window_extent().padded(-1))
+    assert not legend.padded(-1).overlaps(ax.title.get_window_extent())
+
+
 @pytest.mark.parametrize(("statistic", "scale"), [(30.0, "linear"), (300.0, "log")])
 def test_replicates_far_from_the_statistic_stay_visible(statistic, scale):
     replicates = np.linspace(1, 10, 100)
@@ -71,6 +78,17 @@ def test_replicates_far_from_the_statistic_stay_visible(statistic, scale):
     assert ax.get_xscale() == scale
     first, last = (ax.transData.transform((x, 0))[0] for x in (1, 10))
     assert last - first > 0.2 * ax.get_window_extent().width
+
+
+@pytest.mark.parametrize("statistic", [45.0, 900.0, 1e6])
+def test_labels_of_a_logarithmic_axis_can_be_read(statistic):
+    far = dataclasses.replace(result(), statistic=np.array(statistic), replicates=np.linspace(1, 10, 100))
+    ax = drawn(plots.null_distribution(far))
+    labels = [*ax.get_xticklabels(), *ax.get_xticklabels(minor=True)]
+    low, high = ax.get_xlim()
+    boxes = [each.get_window_extent() for each in labels if each.get_text() and low <= each.get_position()[0] <= high]
+    assert len(boxes) >= 3
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)))
 
 
 def test_moments_are_bars_in_the_order_of_the_table(table):
@@ -383,6 +401,12 @@ def test_a_scale_that_is_not_known_has_no_colour(table):
     unknown = errors._replace(sd_ratio=scale * np.nan, correlation=np.full((2, 2), np.nan))
     ax = drawn(plots.second_moments(dataclasses.replace(table, errors=unknown)))
     assert {text.get_text() for text in ax.texts} == {"?"}
+
+
+def test_a_map_of_nothing_says_so(table):
+    blank = np.full(20, np.nan)
+    ax = drawn(plots.second_moments(known_errors(table, blank, blank, np.full((20, 20), np.nan))))
+    assert [text.get_text() for text in ax.texts] == ["not known"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ PLACES = {
 _SHOWN = (".md", ".ipynb", ".png")
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_SESSION = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 _INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
 
 
@@ -41,6 +42,11 @@ def files_shown() -> dict[str, Path]:
             if file.suffix in _SHOWN:
                 found[f"{place}/{file.name}" if path.is_dir() else place] = file
     return found
+
+
+def results_shown() -> list[str]:
+    """Pages of committed results, by their places on the site."""
+    return [place for place in files_shown() if place.startswith("evidence/results/") and place.endswith(".md")]
 
 
 def place_of(path: PurePosixPath) -> str | None:
@@ -92,6 +98,11 @@ def with_links(markdown: str, source: PurePosixPath, place: str, repository: str
     return _LINK.sub(lead, markdown)
 
 
+def with_sessions(markdown: str) -> str:
+    """With examples that have prompts and results marked as such, so that they can be copied without them."""
+    return _SESSION.sub("```pycon\n", markdown)
+
+
 # --- called by mkdocs -------------------------------------------------------------------------------------
 
 
@@ -106,7 +117,7 @@ def on_config(config: Any) -> Any:
     config.markdown_extensions.append(Underscores())
     evidence = next(entry["Evidence"] for entry in config.nav if "Evidence" in entry)
     named = {place for entry in evidence for place in (entry.values() if isinstance(entry, dict) else [entry])}
-    evidence += [place for place in files_shown() if place.startswith("evidence/results/") and place not in named]
+    evidence += [place for place in results_shown() if place not in named]
     return config
 
 
@@ -135,4 +146,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     place = page.file.src_uri
     shown = files_shown()
     source = PurePosixPath(shown[place].relative_to(ROOT)) if place in shown else DOCS / place
-    return with_links(with_results(markdown), source, place, (config.repo_url or "").rstrip("/"))
+    return with_links(with_sessions(with_results(markdown)), source, place, (config.repo_url or "").rstrip("/"))

@@ -1,12 +1,12 @@
 """Successive halving: rounds of all settings that are still in, and what was found of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from jaxpsd._choose.budget import FIRST_ROUND, Budget
 from jaxpsd._choose.candidates import Candidate
@@ -27,6 +27,7 @@ from jaxpsd._choose.scoring import (
 )
 from jaxpsd._choose.transitions import STRETCHES_AT_ONCE
 from jaxpsd._choose.tuning import Fresh, Outcomes, Round, Tuning
+from jaxpsd._core.compiling import compile_by_work, key_of, split_key
 from jaxpsd._core.scores import Given
 
 _REPLICATES = 400
@@ -65,10 +66,12 @@ class Race:
             self.live, self.done, self.goal = kept["live"], kept["done"], kept["goal"]
             self.rounds = [Round(**each) for each in kept["rounds"]]
 
-    def run(self) -> None:
-        """Until one setting is left or the budget is spent."""
-        while self._run_round():
-            pass
+    def run(self, show: Callable[[str], None]) -> None:
+        """Until one setting is left or the budget is spent; `show` is told of each round."""
+        while True:
+            show(f"round {len(self.rounds) + 1}, {len(self.live)} settings")
+            if not self._run_round():
+                return
 
     def _run_round(self) -> bool:
         """One round; whether there is another."""
@@ -170,8 +173,7 @@ class Race:
         return Expected(noise.square + bias.square, noise.parts + bias.parts, noise.replicates + bias.replicates)
 
     def _rng(self, arm: Arm, purpose: int) -> np.random.Generator:
-        key = jax.random.fold_in(jax.random.fold_in(self.rng_key, 3 * arm.place + purpose), arm.stretches)
-        return np.random.default_rng(int(jax.random.bits(key)))
+        return np.random.default_rng(int(_bits_of(key_of(self.rng_key, 3 * arm.place + purpose, arm.stretches))))
 
     # --- results ----------------------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class Race:
         """New draws of the best with new keys, from where its chains stand, for what is left of the budget."""
         count = self.asked.budget.fresh_stretches(self.runner, best)
         fresh = Arm(best)
-        self.runner.run_key, self.runner.score_key = jax.random.split(rng_key)
+        self.runner.run_key, self.runner.score_key = split_key(rng_key)
         while fresh.stretches < count and fresh.reason is None:
             self.runner.advance([best], min(STRETCHES_AT_ONCE, count - fresh.stretches), kept={best: fresh})
         return fresh
@@ -258,6 +260,11 @@ class Race:
             return Fresh(outcomes, draws, scores, None, None)
         judgement = judge_candidate(Candidate("new draws", Given(draws, scores.positions), None), tolerance)
         return Fresh(outcomes, draws, scores, judgement.good_enough, judgement.reason)
+
+
+@compile_by_work
+def _bits_of(rng_key: PRNGKeyArray) -> Array:
+    return jax.random.bits(rng_key)
 
 
 def _ranking(places: Sequence[int], expected: Sequence[Expected], alpha: float) -> Ranking:

@@ -11,27 +11,23 @@ nothing of other runs, and another takes its place. Sets worth too few draws are
 with a = 0: their bias cannot be told from noise, and V varies most where it is all noise.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import register_static
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxpsd._choose.candidates import Candidate, Samples, check_candidates, shape_of
+from jaxpsd._choose.candidates import Candidate, Samples, check_candidates
 from jaxpsd._choose.judged import judge_candidates
 from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
+from jaxpsd._choose.replicates import Replicates, chain_values, replicate_all
 from jaxpsd._choose.worth import Worth, has_moved, remarks_on, worth_of
-from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import check_fits, check_key
-from jaxpsd._core.compiling import compile_by_work, split_key
-from jaxpsd._core.draws import Draws, evenly_spaced, split_draws
-from jaxpsd._core.programs import Data, run
+from jaxpsd._core.compiling import compile_by_work, for_a_report, split_key
+from jaxpsd._core.draws import Draws, evenly_spaced
 from jaxpsd._core.progress import showing
 from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import move_to_devices_of
@@ -42,12 +38,10 @@ from jaxpsd._discrepancies.plans import Plan
 from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.tolerance import check_tolerance
 from jaxpsd._gof import pvalues
-from jaxpsd._gof.bootstrap import Wanted, bootstrap
 from jaxpsd._gof.gof_test import check_values, doubts_of
-from jaxpsd._gof.multipliers import Signs
 from jaxpsd._gof.scheme import Scheme, choose_bootstrap
-from jaxpsd._gof.settings import INDEPENDENT, Settings, check_discrepancy
-from jaxpsd._gof.symptoms import Symptoms, find_doubts
+from jaxpsd._gof.settings import INDEPENDENT, Settings, check_discrepancy, check_orders, wanted_of
+from jaxpsd._gof.symptoms import find_doubts
 from jaxpsd._stein.coordinates import common_transform
 
 # Fewer chains than this say little of how much others would differ.
@@ -73,8 +67,10 @@ def rank(
 
     Parameters
     ----------
-    rng_key, method, num_replicates, chains
-        As in `gof_test`; the sign bootstraps.
+    rng_key, num_replicates, chains
+        As in `gof_test`.
+    method
+        One of the bootstraps of `gof_test` by signs, or "auto".
     discrepancy
         What to rank by; None for `PSD(2, basis="hermite", transform="target")`, which has no units, and whose parts by
         degree are shown. Coordinates, and what else it takes from the draws, are chosen once for all sets: locations
@@ -123,7 +119,33 @@ def rank(
     True
     """
     discrepancy = PSD(2, basis="hermite", transform="target") if discrepancy is None else discrepancy
+    (ranking,) = rank_orders(
+        rng_key, discrepancy, target, samples, None, method=method, num_replicates=num_replicates, alpha=alpha,
+        paired=paired, per_chain=per_chain, tolerance=tolerance, chains=chains, progress=progress,
+    )  # fmt: skip
+    return ranking
+
+
+@for_a_report()
+def rank_orders(
+    rng_key: PRNGKeyArray,
+    discrepancy: Discrepancy,
+    target: Target | Mapping[Any, PyTree],
+    samples: Samples,
+    orders: Sequence[int] | None,
+    *,
+    method: str = "auto",
+    num_replicates: int = 500,
+    alpha: float = 0.05,
+    paired: bool = False,
+    per_chain: bool = False,
+    tolerance: float | None = None,
+    chains: bool | None = None,
+    progress: bool = True,
+) -> list[Ranking]:
+    """Rankings by the discrepancy at each of these orders, up to its own, from the same pass; by itself for None."""
     check_discrepancy(discrepancy)
+    wanted = wanted_of(check_orders(orders, discrepancy))
     if isinstance(discrepancy, LinearKSD):
         raise ValueError(
             f"`rank` takes a discrepancy with a bootstrap; {type(discrepancy).__name__} has none. Use KSD."
@@ -145,43 +167,39 @@ def rank(
     sound = [candidate for candidate in candidates if candidate.reason is None]
     if not sound:
         raise ValueError(f"No sample set can be ranked. {candidates[0].label!r}: {candidates[0].reason}")
-    discrepancy, plan = _common_plan(discrepancy, [each.given for each in sound], num_replicates)
-    sign_key, chain_key = split_key(rng_key)
     with showing("rank", progress=progress) as show:
+        show("coordinates of the target")
+        discrepancy, plan = _common_plan(discrepancy, [each.given for each in sound], num_replicates)
+        sign_key, chain_key = split_key(rng_key)
         show("autocorrelation times")
         schemes, worths = _choose_bootstraps(sign_key, settings, sound, plan, paired=paired)
         show(f"replicates of {len(sound)} sets")
-        found = _replicate_all(sound, schemes, worths, plan, not per_chain)
+        found = replicate_all(sound, schemes, worths, plan, wanted, not per_chain)
+        degrees = [_by_degree(each.given, plan, discrepancy) for each in sound]
+        show("how much chains differ" if per_chain else "what is good enough")
+        of_chains = [chain_values(each.given, plan, wanted) for each in candidates] if per_chain else []
+        keys = [chain_key] * len(candidates) if paired or not per_chain else split_key(chain_key, len(candidates))
+        good_enough = None if tolerance is None else judge_candidates(candidates, tolerance)
     nothing = Outcome.nothing(num_replicates)
-    outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
-        each.label: _outcome(each.given, scheme, worth, plan, discrepancy, settings, values)
-        for each, scheme, worth, values in zip(sound, schemes, worths, found, strict=True)
-    }
-    if per_chain:
-        keys = [chain_key] * len(candidates) if paired else split_key(chain_key, len(candidates))
-        outcomes = {
-            each.label: _median_of_chains(
-                key, outcomes[each.label], _chain_values(each.given, plan), moved=has_moved(each.given.draws)
-            )
-            for key, each in zip(keys, candidates, strict=True)
-        }
     num_draws = {each.label: each.given.draws.num_draws for each in candidates}
-    good_enough = None if tolerance is None else judge_candidates(candidates, tolerance)
-    return ranking_of(outcomes, num_draws, settings.alpha, good_enough, tolerance)
+    rankings = []
+    for place, part in enumerate(wanted.parts):
+        highest = None if part.degrees is None else max(part.degrees)
+        outcomes = {each.label: nothing._replace(remarks=(str(each.reason),)) for each in candidates} | {
+            each.label: _outcome(
+                each.given, scheme, worth, plan, discrepancy, settings, values.of(place), parts[:highest], highest
+            )
+            for each, scheme, worth, values, parts in zip(sound, schemes, worths, found, degrees, strict=True)
+        }
+        for key, each, values in zip(keys, candidates, of_chains, strict=False):
+            outcomes[each.label] = _median_of_chains(
+                key, outcomes[each.label], values[:, place], moved=has_moved(each.given.draws)
+            )
+        rankings.append(ranking_of(outcomes, num_draws, settings.alpha, good_enough, tolerance))
+    return rankings
 
 
 # --- what is common to all sets ---------------------------------------------------------------------------
-
-
-@partial(compile_by_work, static_argnums=0)
-def _joined(join: Callable[..., Array], parts: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *leaves: join(leaves), *parts)
-
-
-def _join(join: Callable[..., Array], parts: Iterable[PyTree]) -> PyTree:
-    """Parts joined leaf by leaf, where the first of them is."""
-    parts = list(parts)
-    return _joined(join, move_to_devices_of(parts[0], parts))
 
 
 @compile_by_work
@@ -207,7 +225,10 @@ def _choose_bootstraps(
 ) -> tuple[list[Scheme], list[Worth]]:
     """The bootstrap of each set, with its own signs or those of the most dependent one; and what the set is worth."""
     keys = split_key(rng_key, len(candidates))
-    schemes = [choose_bootstrap(key, settings, each.given, plan) for key, each in zip(keys, candidates, strict=True)]
+    schemes = [
+        choose_bootstrap(key, settings, each.given, plan, by_signs=True)
+        for key, each in zip(keys, candidates, strict=True)
+    ]
     worths = [
         worth_of(each.given.draws, scheme, settings.alpha) for each, scheme in zip(candidates, schemes, strict=True)
     ]
@@ -223,92 +244,6 @@ def _choose_bootstraps(
     return schemes, worths
 
 
-# --- replicates -------------------------------------------------------------------------------------------
-
-
-class _Replicates(NamedTuple):
-    """V and its replicates, of draws that were right and, where wanted, of other runs; what was seen of the draws."""
-
-    under_null: Float[Array, " columns"]
-    of_reruns: Float[Array, " columns"] | None
-    seen: Symptoms
-
-
-@register_static
-class _Sets(NamedTuple):
-    """How many sets lie one after the other, and whether to replicate other runs of them."""
-
-    num_sets: int
-    reruns: bool
-
-
-def _replicate_all(
-    candidates: Sequence[Candidate], schemes: Sequence[Scheme], worths: Sequence[Worth], plan: Plan, reruns: bool
-) -> list[_Replicates]:
-    """Replicates of all sets, those of equal shape in one program."""
-    found: dict[int, _Replicates] = {}
-    groups = defaultdict(list)
-    for k, (candidate, scheme) in enumerate(zip(candidates, schemes, strict=True)):
-        groups[shape_of(candidate.given.draws), scheme.method].append(k)
-    for members in groups.values():
-        given = [candidates[k].given for k in members]
-        draws = Draws(_join(jnp.concatenate, (each.draws.positions for each in given)))
-        scores = _join(jnp.concatenate, (each.target for each in given))
-        signs = _join(jnp.stack, (schemes[k].multipliers for k in members))
-        # Of draws that are all the same only the bias is left.
-        all_noise = np.array([worths[k].moved and not worths[k].enough for k in members])
-        sets = _Sets(len(members), reruns)
-        together = run(_replicates_of_sets, Given(draws, scores), plan, signs, all_noise, sets, result="gathered")
-        for place, k in enumerate(members):
-            found[k] = jax.tree.map(lambda leaf, place=place: np.asarray(leaf)[place], together)
-    return [found[k] for k in range(len(candidates))]
-
-
-def _map_sets(fn: Callable[..., Any], data: Data, count: int, *others: PyTree) -> Any:
-    """A function of the data of each set, and of others with an axis of sets; of many at once where there is room."""
-    positions, scores = split_draws(data.rows, count)
-    num_draws, dim = data.x.shape
-    together = sets_at_once(num_draws // count * 16 * dim * data.x.dtype.itemsize)
-    split = replace(data, positions=positions, scores=scores)
-    return jax.lax.map(lambda each: fn(*each), (split, *others), batch_size=together)
-
-
-def _replicates_of_sets(
-    data: Data, plan: Plan, signs: Signs, all_noise: Bool[Array, " sets"], sets: _Sets
-) -> _Replicates:
-    return _map_sets(lambda *each: _replicates(plan, sets.reruns, *each), data, sets.num_sets, signs, all_noise)
-
-
-def _chain_values(given: Given, plan: Plan) -> Float[np.ndarray, " chains"]:
-    """V of every chain by itself."""
-    sets = _Sets(given.draws.num_chains, reruns=False)
-    return np.asarray(run(_values_of_sets, given, plan, sets, result="gathered"), np.float64)
-
-
-def _values_of_sets(data: Data, plan: Plan, sets: _Sets) -> Float[Array, " sets"]:
-    return _map_sets(lambda each: plan.pair_sums(plan.prepare(each), diagonal=False).total, data, sets.num_sets)
-
-
-def _replicates(plan: Plan, reruns: bool, data: Data, signs: Signs, all_noise: Bool[Array, ""]) -> _Replicates:
-    (under_null,), seen = bootstrap(data, plan, signs, Wanted())
-    if not reruns:
-        return _Replicates(under_null, None, seen)
-    v, noise = under_null[0], under_null[1:].mean()
-    part = jnp.where(all_noise, 0, jnp.sqrt(jnp.maximum(1 - noise / jnp.where(v > 0, v, 1), 0)))
-    multipliers, variance = signs.about(part, data.num_draws)
-    (of_reruns,), _ = bootstrap(data, plan, multipliers, Wanted())
-    differ = variance > 0
-    return _Replicates(under_null, _filled(of_reruns / jnp.where(differ, variance, 1), differ), seen)
-
-
-def _filled(values: Float[Array, " columns"], usable: Bool[Array, " columns"]) -> Float[Array, " columns"]:
-    """With the last usable value before it in the place of each that is not; the first is that of the draws."""
-    places = jnp.where(usable, jnp.arange(len(values)), 0)
-    # Before the first usable one, the last of all: in a circle.
-    last = jax.lax.cummax(places)
-    return values[jnp.where(last > 0, last, last[-1])].at[0].set(values[0])
-
-
 # --- results ----------------------------------------------------------------------------------------------
 
 
@@ -319,7 +254,9 @@ def _outcome(
     plan: Plan,
     discrepancy: Discrepancy,
     settings: Settings,
-    found: _Replicates,
+    found: Replicates,
+    parts: Float[np.ndarray, " degrees"],
+    degree: int | None,
 ) -> Outcome:
     """From replicates to numbers; what would be a warning or an error in a test is a remark here."""
     under_null, of_reruns, seen = found
@@ -332,14 +269,14 @@ def _outcome(
     v = float(under_null[0])
     replicates = nothing.replicates if of_reruns is None else np.asarray(of_reruns[1:], np.float64)
     if worth.enough or (of_reruns is None and worth.moved):
-        doubts = doubts_of(seen, scheme, given, plan, settings)
+        doubts = doubts_of(seen, scheme, given, plan, settings, degree)
     else:
         # What is said of its worth says it of the p-value too.
         independent = scheme.method in INDEPENDENT
         doubts = find_doubts(seen, given.draws, plan, scheme.method, independent=independent)
     return Outcome(
         v=v,
-        parts=_parts(given, plan, discrepancy),
+        parts=parts,
         p_value=float(pvalues.p_values(under_null[None])[0, 0]),
         autocorrelation_time=np.nan if time is None else time,
         # Rounding aside, draws that are all the same have replicates that are.
@@ -349,7 +286,7 @@ def _outcome(
     )
 
 
-def _parts(given: Given, plan: Plan, discrepancy: Discrepancy) -> Float[np.ndarray, " degrees"]:
+def _by_degree(given: Given, plan: Plan, discrepancy: Discrepancy) -> Float[np.ndarray, " degrees"]:
     """√V by degree, where that has a meaning."""
     if not isinstance(discrepancy, PSD) or discrepancy.basis != "hermite" or discrepancy.norm != "l2":
         return np.zeros(0)
@@ -367,10 +304,15 @@ def _median_of_chains(
     v = np.where(np.isfinite(v), v, np.inf)
     if not np.isfinite(np.median(v)):
         return outcome._replace(v=np.nan, comparable=False)
-    again = jax.random.choice(rng_key, len(v), (len(outcome.replicates), len(v)))
-    replicates = np.median(v[np.asarray(again)], axis=1)
+    again = np.asarray(_drawn_again(rng_key, len(v), len(outcome.replicates)))
+    replicates = np.median(v[again], axis=1)
     return outcome._replace(
         v=float(np.median(v)),
         replicates=np.minimum(replicates, v[np.isfinite(v)].max()),
         comparable=moved,
     )
+
+
+@partial(compile_by_work, static_argnums=(1, 2))
+def _drawn_again(rng_key: PRNGKeyArray, count: int, times: int) -> Int[Array, "times count"]:
+    return jax.random.choice(rng_key, count, (times, count))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jaxpsd._choose.arms import Settings
 from jaxpsd._choose.transitions import (
@@ -20,6 +20,7 @@ from jaxpsd._choose.transitions import (
     run_chains,
     trace_transition,
 )
+from jaxpsd._core.compiling import as_array, compile_by_work, key_of, split_key
 from jaxpsd._core.draws import Draws, Structure, one_position, ravel
 from jaxpsd._core.types import PyTree
 
@@ -86,17 +87,16 @@ class Runner:
         minibatched: Minibatched | None,
     ):
         """Trace the sampler for each group of settings, and make the first states."""
-        self.run_key, self.score_key, begin_key = jax.random.split(rng_key, 3)
+        self.run_key, self.score_key, begin_key = split_key(rng_key, 3)
         self.starts, self.score, self.lengths, self.costs = starts, score, lengths, costs
         self.structure: Structure = starts.structure
         self.settings = settings
         self.arms = [Arm(place) for place in range(len(settings.values))]
-        zeros = jnp.zeros(starts.dim, starts.dtype)
-        self.origin = Origin(zeros, zeros + 1)
+        self.origin = Origin(np.zeros(starts.dim, starts.dtype), np.ones(starts.dim, starts.dtype))
         self.transitions, self.members, self.states = [], [], []
         for group in settings.groups:
             transition = trace_transition(kernel, init, group, starts, begin_key, minibatched)
-            places = jnp.asarray(group.members)
+            places = np.asarray(group.members)
             self.transitions.append(transition)
             self.members.append(list(group.members))
             self.states.append(begin_chains(begin_key, transition, starts.positions, group.arrays, places))
@@ -122,21 +122,21 @@ class Runner:
                 continue
             places = self.members[g]
             first = kept[places[0]].stretches
-            arrays = [leaf[jnp.asarray([group.members.index(place) for place in places])] for leaf in group.arrays]
+            arrays = [np.asarray(leaf)[[group.members.index(place) for place in places]] for leaf in group.arrays]
             self.states[g], path = run_chains(
-                self.run_key, self.transitions[g], self.states[g], arrays, jnp.asarray(places), self.origin,
-                jnp.asarray(first), jnp.asarray(count), self.lengths,
+                self.run_key, self.transitions[g], self.states[g], arrays, np.asarray(places), self.origin,
+                np.asarray(first), np.asarray(count), self.lengths,
             )  # fmt: skip
-            moments = np.asarray(path.moments, np.float64)
+            paths, moments = jax.tree.map(np.asarray, path.positions), np.asarray(path.moments, np.float64)
             for number in range(count):
-                positions = jax.tree.map(lambda leaf, number=number: leaf[number], path.positions)
-                key = jax.random.fold_in(jax.random.fold_in(self.score_key, first + number), g)
+                positions = jax.tree.map(lambda leaf, number=number: leaf[number], paths)
+                key = key_of(self.score_key, first + number, g)
                 self._keep(key, places, positions, moments[number], scored=scored, kept=kept)
 
     def _keep_rows(self, group: int, chosen: list[int]) -> None:
         if len(chosen) < len(self.members[group]):
             rows = np.asarray(chosen, int)
-            self.states[group] = jax.tree.map(lambda leaf: leaf[rows], self.states[group])
+            self.states[group] = _rows_of(self.states[group], rows)
             self.members[group] = [self.members[group][row] for row in chosen]
 
     def _keep(
@@ -151,7 +151,7 @@ class Runner:
     ) -> None:
         """Write down one stretch of each arm: positions (arms, chains, draws, …)."""
         shape = len(places), self.num_chains, self.lengths.draws
-        flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(shape), *leaf.shape[3:]), positions)
+        flat = jax.tree.map(lambda leaf: as_array(leaf.reshape(math.prod(shape), *leaf.shape[3:])), positions)
         x = np.asarray(ravel(flat)).reshape(*shape, -1)
         is_finite = np.asarray(np.isfinite(x).all(axis=(2, 3)) & np.isfinite(moments).all(axis=2))
         s = np.zeros_like(x)
@@ -181,7 +181,7 @@ class Runner:
         sound = np.repeat(is_finite, len(jax.tree.leaves(flat)[0]) // len(is_finite))
 
         def tame(leaf: Any, start: Any) -> Any:
-            return jnp.where(sound.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, start[:1])
+            return as_array(np.where(sound.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, np.asarray(start)[:1]))
 
         return jax.tree.map(tame, flat, self.starts.positions)
 
@@ -196,7 +196,7 @@ class Runner:
         loc = np.median([x.mean(axis=0) for x in rows], axis=0)
         scale = np.median([x.std(axis=0) for x in rows], axis=0)
         dtype = self.origin.loc.dtype
-        self.origin = Origin(jnp.asarray(loc, dtype), jnp.asarray(np.where(scale > 0, scale, 1), dtype))
+        self.origin = Origin(loc.astype(dtype), np.where(scale > 0, scale, 1).astype(dtype))
 
     def as_draws(self, arm: Arm) -> tuple[Draws, Draws]:
         """Draws of an arm, chains one after the other, and their scores, in the structure of positions."""
@@ -210,3 +210,8 @@ class Runner:
         parts = zip(np.split(rows, ends, axis=1), leaves, strict=True)
         columns = [jnp.asarray(part.reshape(-1, *leaf.shape), leaf.dtype) for part, leaf in parts]
         return jax.tree.unflatten(jax.tree.structure(self.starts.positions), columns)
+
+
+@compile_by_work
+def _rows_of(states: PyTree, rows: Int[np.ndarray, " rows"]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[rows], states)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -13,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from jaxpsd._choose.evidence import Expected, MomentErrors, expect_square, in_batches, moment_errors, noise_of
 from jaxpsd._choose.runner import Arm
 from jaxpsd._choose.transitions import Origin
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws, evenly_spaced
 from jaxpsd._core.scores import Given
 from jaxpsd._explain.errors import NORMAL_95, implied_errors
@@ -68,7 +68,7 @@ class Scorer(NamedTuple):
         for start in range(0, len(rows[0]), _ROWS):
             # Always as many, so that there is one program.
             places = np.minimum(np.arange(start, start + _ROWS), len(rows[0]) - 1)
-            chunk = (jnp.asarray(part[places]) for part in rows)
+            chunk = (part[places] for part in rows)
             found.append(np.asarray(_feature_means(*chunk, self.affine, self.order, self.interactions), np.float64))
         return np.concatenate(found)[: len(rows[0])].reshape(chains, stretches, -1)
 
@@ -91,7 +91,7 @@ class Scorer(NamedTuple):
         return expect_square(rng, batches, self.degree, share, num_replicates)
 
 
-@partial(jax.jit, static_argnames=("order", "interactions"))
+@partial(compile_by_work, seldom=True, static_argnums=(3, 4))
 def _feature_means(
     x: Float[Array, "rows draws dim"], s: Float[Array, "rows draws dim"], affine: Affine, order: int, interactions: bool
 ) -> Float[Array, "rows features"]:

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd._choose.arms import Group
 from jaxpsd._core.checks import shapes_of
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws, one_position, ravel
 from jaxpsd._core.functions import check_function
 from jaxpsd._core.states import positions_in
@@ -58,8 +60,8 @@ class Lengths(NamedTuple):
 class Origin(NamedTuple):
     """Where positions are, roughly, and how far they reach: sums of their powers then keep their digits."""
 
-    loc: Float[Array, " dim"]
-    scale: Float[Array, " dim"]
+    loc: Float[Array | np.ndarray, " dim"]
+    scale: Float[Array | np.ndarray, " dim"]
 
 
 class Path(NamedTuple):
@@ -217,7 +219,7 @@ def _step_size(setting: PyTree) -> Any:
 # --- programs ---------------------------------------------------------------------------------------------
 
 
-@jax.jit
+@partial(compile_by_work, seldom=True)
 def begin_chains(
     rng_key: PRNGKeyArray, transition: Transition, starts: PyTree, arrays: list[Array], arms: Int[Array, " arms"]
 ) -> PyTree:
@@ -231,7 +233,7 @@ def begin_chains(
     return jax.vmap(jax.vmap(one, in_axes=(0, 0, None)), in_axes=(0, None, 0))(keys, starts, arrays)
 
 
-@partial(jax.jit, static_argnames=("lengths",))
+@partial(compile_by_work, seldom=True)
 def run_chains(
     rng_key: PRNGKeyArray,
     transition: Transition,

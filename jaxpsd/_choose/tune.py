@@ -22,8 +22,10 @@ from jaxpsd._choose.runner import Runner, ScoreFn
 from jaxpsd._choose.transitions import Minibatched
 from jaxpsd._choose.tuning import Tuning
 from jaxpsd._core.checks import as_arrays, check_choice, check_finite, check_key, check_positive_integer, check_samples
+from jaxpsd._core.compiling import for_a_report, split_key
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.minibatch import Minibatches
+from jaxpsd._core.progress import showing
 from jaxpsd._core.scores import Given, Score
 from jaxpsd._core.types import LogDensityFn, PyTree
 from jaxpsd._explain.tolerance import check_tolerance
@@ -52,6 +54,7 @@ def tune(
     data: PyTree = None,
     batch_size: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = True,
 ) -> Tuning:
     """Choose the step size of a sampler, or any setting, for a third of what it costs to run them all.
 
@@ -113,6 +116,8 @@ def tune(
     checkpoint
         A file to write progress to. If it is there, of the same call, the run goes on where it stopped, with the same
         result; it is removed at the end.
+    progress
+        Whether a call that takes longer says what it is doing, on a terminal or in a notebook.
 
     Returns
     -------
@@ -157,7 +162,7 @@ def tune(
         raise ValueError(f"`budget` must be a positive number of gradient evaluations, or None; got {budget!r}.")
     costs = costs_of(gradients, score_gradients, found)
     limits = make_budget(budget, costs, starts.num_draws, num_steps, burn_in, keep, thin)
-    run_key, rest_key, fresh_key = jax.random.split(rng_key, 3)
+    run_key, rest_key, fresh_key = split_key(rng_key, 3)
     minibatched = _minibatched(target, data, batch_size)
     score = _score_function(target, starts)
     first_scores = ravel(score(rest_key, starts))
@@ -166,12 +171,14 @@ def tune(
     runner = Runner(run_key, kernel, init, found, starts, score, limits.lengths, costs, minibatched)
     asked = Asked(objective, order, burn_in, keep, alpha, num_steps, limits)
     about = fingerprint(rng_key, found.labels, asked, costs, starts.positions, first_scores)
-    progress = None if checkpoint is None else Checkpoint.at(checkpoint, about)
-    race = Race(runner, asked, rest_key, progress)
-    race.run()
-    tuning = race.result(fresh_key, tolerance)
-    if progress is not None:
-        progress.remove()
+    kept = None if checkpoint is None else Checkpoint.at(checkpoint, about)
+    race = Race(runner, asked, rest_key, kept)
+    with showing("tune", progress=progress) as show, for_a_report():
+        race.run(show)
+        show("new draws of the best")
+        tuning = race.result(fresh_key, tolerance)
+    if kept is not None:
+        kept.remove()
     return tuning
 
 

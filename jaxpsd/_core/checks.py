@@ -172,7 +172,11 @@ def check_scores(scores: PyTree, samples: PyTree, draws: Draws, *, chains: bool 
     if shapes_of(ours) == shapes_of(theirs) and draws.num_chains != flat.num_chains:
         raise ValueError(f"The samples have {draws.num_chains} chains, the scores {flat.num_chains}.")
     check_same_shapes(theirs, ours, "Scores must have the shape of the samples", what="samples of shape ")
-    scores = jax.tree.map(lambda score, position: score.astype(position.dtype), flat.positions, draws.positions)
+
+    def in_type_of(score: Array, position: Array) -> Array:
+        return score if score.dtype == position.dtype else score.astype(position.dtype)
+
+    scores = jax.tree.map(in_type_of, flat.positions, draws.positions)
     return shard_like(draws.positions, scores)
 
 
@@ -230,8 +234,9 @@ def find_coarse_draws(draws: Draws) -> tuple[Doubt, ...]:
             continue
         every = slice(None, None, max(1, math.ceil(own.size / _VALUES_LOOKED_AT)))
         some = np.asarray(own)[every] if own.device.platform == "cpu" else np.asarray(own[every])
-        x = some.reshape(-1, dim)
-        low, high = x.min(axis=0), x.max(axis=0)
+        # Values of a coordinate side by side, which takes half the time.
+        x = np.ascontiguousarray(some.reshape(-1, dim).T)
+        low, high = x.min(axis=1), x.max(axis=1)
         size = np.maximum(np.abs(low), np.abs(high))
         # What is not finite is for others to name.
         with np.errstate(all="ignore"):
@@ -239,7 +244,7 @@ def find_coarse_draws(draws: Draws) -> tuple[Doubt, ...]:
             # Draws reach over several standard deviations; where those are far more steps, there is no doubt.
             in_doubt = (high - low < 10 * _FEWEST_STEPS * spacing).any()
         if in_doubt and np.isfinite(x).all():
-            scale = x.astype(np.float64).std(axis=0)
+            scale = x.astype(np.float64).std(axis=1)
             # All alike is not coarse: a constant has no standard deviation to be resolved.
             steps = np.where(scale > 0, scale / spacing, np.inf)
             worst = int(steps.argmin())

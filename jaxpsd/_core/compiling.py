@@ -6,7 +6,9 @@ compiled in the same way.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -22,13 +24,15 @@ Options = dict[str, bool | int]
 
 # Numbers that a program computes on its way, up to which it is compiled with such options. Measured: compiling takes a
 # fifth of the time and running up to five times as much; or half of it, and running as much or up to twice as much.
+# Parts of a program are not compiled by themselves: putting them together takes more than it saves.
+_QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 _LEVELS: tuple[tuple[float, Options], ...] = (
-    (2**22, {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}),
-    (2**28, {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}),
+    (2**22, _QUICK | {"xla_backend_optimization_level": 0}),
+    (2**28, _QUICK | {"xla_backend_optimization_level": 1}),
 )
 
-# Programs of reports, which are made once where tests are made often, are compiled without optimisation up to this.
-_MOST_OF_A_REPORT = 2**27
+# The same for programs of reports, which are made once where tests are made often.
+_MOST_OF_A_REPORT = 2**28, 2**32
 
 # A loop that ends by what it computes is taken to be so long.
 _UNKNOWN_LENGTH = 100
@@ -45,25 +49,47 @@ def as_array(value: Any, dtype: Any = None) -> jax.Array:
     return value if isinstance(value, jax.Array) else jax.device_put(np.asarray(value, dtype))
 
 
+def as_arrays_together(values: Any) -> Any:
+    """As `as_array`, of all leaves, in one transfer for those that are not with JAX yet."""
+    leaves, treedef = jax.tree.flatten(values)
+    elsewhere = [k for k, leaf in enumerate(leaves) if not isinstance(leaf, jax.Array)]
+    for k, array in zip(elsewhere, jax.device_put([np.asarray(leaves[k]) for k in elsewhere]), strict=True):
+        leaves[k] = array
+    return jax.tree.unflatten(treedef, leaves)
+
+
+_is_for_a_report: ContextVar[bool] = ContextVar("is_for_a_report", default=False)
+
+
+@contextmanager
+def for_a_report() -> Iterator[None]:
+    """All programs that are called within are called seldom."""
+    before = _is_for_a_report.set(True)
+    try:
+        yield
+    finally:
+        _is_for_a_report.reset(before)
+
+
 class compile_by_work:
     """As `jax.jit`, but what takes longer to compile than to run is compiled quickly.
 
     Only where it is called with known values on processors: a program that is part of another is compiled like that.
-    What is called `seldom` may run longer for being compiled sooner.
+    What is called `seldom`, or `for_a_report`, may run longer for being compiled sooner.
     """
 
     def __init__(self, function: Callable[..., Any], *, seldom: bool = False, **options: Any) -> None:
         self.__doc__, self.__name__ = function.__doc__, function.__name__
         self._usual = jax.jit(function, **options)
         self._quick = [jax.jit(function, compiler_options=level, **options) for _, level in _LEVELS]
-        self._most = [max(most, _MOST_OF_A_REPORT) if seldom else most for most, _ in _LEVELS]
+        self._seldom = seldom
         self._chosen: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any) -> Any:
         leaves, treedef = jax.tree.flatten(args)
         if jax.default_backend() != "cpu" or _is_traced(leaves):
             return self._usual(*args)
-        signature = treedef, *map(np.shape, leaves)
+        signature = _is_for_a_report.get(), treedef, *map(np.shape, leaves)
         program = self._chosen.get(signature)
         if program is None:
             if len(self._chosen) >= _MOST_SIGNATURES:
@@ -78,7 +104,9 @@ class compile_by_work:
     def _choose(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         # JAX keeps what it has traced, for whichever program is chosen.
         amount = work(self._usual.trace(*args).jaxpr.jaxpr)
-        for most, program in zip(self._most, self._quick, strict=True):
+        is_seldom = self._seldom or _is_for_a_report.get()
+        limits = _MOST_OF_A_REPORT if is_seldom else [most for most, _ in _LEVELS]
+        for most, program in zip(limits, self._quick, strict=True):
             if amount <= most and _are_known():
                 return program
         return self._usual
@@ -129,3 +157,11 @@ def _are_known() -> bool:
 def split_key(rng_key: PRNGKeyArray, count: int = 2) -> tuple[PRNGKeyArray, ...]:
     """As `jax.random.split`, in one program."""
     return tuple(jax.random.split(rng_key, count))
+
+
+@compile_by_work
+def key_of(rng_key: PRNGKeyArray, *numbers: int) -> PRNGKeyArray:
+    """As `jax.random.fold_in` of one number after the other, in one program."""
+    for number in numbers:
+        rng_key = jax.random.fold_in(rng_key, number)
+    return rng_key

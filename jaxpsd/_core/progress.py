@@ -15,7 +15,7 @@ def showing(name: str, *, progress: bool) -> Iterator[Callable[[str], None]]:
     if not progress or not _has_reader():
         yield lambda doing: None
         return
-    from tqdm.auto import tqdm  # Not needed by most, and slow to import.
+    from tqdm import tqdm  # Not needed by most, and slow to import. Without widgets, which notebooks may not have.
 
     # Nothing is shown before it is refreshed.
     bar = tqdm(desc=name, delay=float("inf"), leave=False, bar_format="{desc} … {elapsed}")

@@ -78,6 +78,9 @@ class PolynomialPlan(_Polynomials, FeaturePlan):
     def _has_closed_form(self) -> bool:
         return self.interactions is True and len(self.multiplier) == self.order
 
+    def num_features(self, dim: int) -> int:
+        return polynomials.num_monomials(dim, self.order, interactions=self.interactions)
+
     def features(self, x: Block, s: Block) -> Float[Array, "block polynomials"]:
         tau = self.polynomials.stein_features(x, s, self.order, interactions=self.interactions)
         return tau * self._feature_multiplier(x.shape[1])[None]

@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.tables import number
+from jaxpsd._explain.errors import are_too_few
 from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._explain.relaxation import Relaxation
@@ -131,10 +132,7 @@ def caveats(facts: Facts) -> tuple[str, ...]:
         )
     elif unknown := facts.table.unknown():
         some = "; ".join(unknown[:3]) + (f"; and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        found.append(
-            "The target is not Gaussian, and errors of some moments are not known, because polynomials explain too "
-            f"little of them: the {some}."
-        )
+        found.append(f"Errors of some moments are not known, because {_why_unknown(facts)}: the {some}.")
     if facts.relaxation is not None:
         found += facts.relaxation.caveats
     if np.isfinite(facts.detectable.mean) and not facts.too_few:
@@ -146,6 +144,15 @@ def caveats(facts: Facts) -> tuple[str, ...]:
             f"deviations{scale}, would have shown in four of five cases; less may be there."
         )
     return (*found, _BLIND)
+
+
+def _why_unknown(facts: Facts) -> str:
+    if are_too_few(facts.effective, facts.draws.dim):
+        return "so few effective draws do not carry the polynomials that would tell"
+    cause = "the target is not Gaussian"
+    if facts.draws.dtype != np.float64:
+        cause += f", or too ill-conditioned for {facts.draws.dtype}"
+    return f"scores are not linear in the draws ({cause}), and polynomials explain too little"
 
 
 def advice(facts: Facts) -> tuple[str, ...]:
@@ -167,7 +174,7 @@ def advice(facts: Facts) -> tuple[str, ...]:
     if facts.remedy is not None and facts.table.unknown():
         steps.append(facts.remedy)
     if facts.times.min() > 10 and facts.draws.num_draws > 10_000:
-        steps.append(f"Keeping every {facts.times.min() / 2:.0f}th draw would lose little.")
+        steps.append(f"Keeping one of every {facts.times.min() / 2:.0f} draws would lose little.")
     if facts.least_linear < _FAR_FROM_GAUSSIAN:
         steps.append("Plot marginal scores against draws (`jaxpsd.plots.marginal_scores`), or reparameterise.")
     return tuple(steps)

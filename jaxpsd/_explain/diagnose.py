@@ -9,7 +9,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import check_key
-from jaxpsd._core.compiling import split_key
+from jaxpsd._core.compiling import for_a_report, split_key
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.progress import showing
 from jaxpsd._core.scores import Given, check_input
@@ -65,8 +65,14 @@ def diagnose(
 
     Parameters
     ----------
-    rng_key, target, samples, alpha, num_replicates, weights, chains
-        As in `gof_test`.
+    rng_key
+        A key of `jax.random`.
+    target
+        The log-density, a function of one position, or the scores ∇log p at the samples. With the function a report can
+        say more, since draws can be moved.
+    samples
+        An array (draws, dim) or (chains, draws, dim), a pytree of arrays with those leading axes, or `Draws` of another
+        library.
     tolerance
         What is good enough: by how many of the target's standard deviations means may be off, and by which share
         standard deviations.
@@ -75,6 +81,14 @@ def diagnose(
         polynomials explain little, the target is a function, and BlackJAX is installed.
     names
         Names of the coordinates; taken from the structure of the samples by default.
+    alpha
+        The level of the test: how often correct draws may be rejected.
+    num_replicates
+        How many bootstrap replicates the test has.
+    weights
+        Weights of the draws, one each.
+    chains
+        Whether the leaves of a pytree have a chain axis before the draws.
     progress
         Whether a call that takes longer says what it is doing, on a terminal or in a notebook.
 
@@ -115,7 +129,7 @@ def diagnose(
     names = check_names(names, draws)
     if not unscored.is_concrete:
         raise ValueError("`diagnose` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
-    with showing("diagnose", progress=progress) as show:
+    with showing("diagnose", progress=progress) as show, for_a_report():
         return _report(rng_key, target, unscored, settings, tolerance, second_opinion, names, show)
 
 

@@ -14,7 +14,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from jaxpsd._core.checks import is_concrete
-from jaxpsd._core.compiling import compile_by_work
+from jaxpsd._core.compiling import as_array, compile_by_work
 from jaxpsd._core.scores import Given
 from jaxpsd._core.types import Block, static
 from jaxpsd._discrepancies.psd import PSD, check_interactions
@@ -97,7 +97,11 @@ class ImpliedErrors(NamedTuple):
         """The same with no error stated."""
         stated = ("mean_off", "sd_ratio", "true_correlation")
         return self._replace(
-            **{name: jnp.full_like(value, jnp.nan) for name in stated if (value := getattr(self, name)) is not None}
+            **{
+                name: as_array(np.full(value.shape, np.nan, value.dtype))
+                for name in stated
+                if (value := getattr(self, name)) is not None
+            }
         )
 
     # The names of version 0.1, in which an error could be a standard error.
@@ -144,6 +148,11 @@ class Features(NamedTuple):
 def most_effective(effective: float, coordinates: Canonical) -> float:
     """How many independent draws there can be: those that are the same as the one before say nothing more."""
     return min(effective, 1 + float(coordinates.num_moves)) if is_concrete(coordinates.num_moves) else effective
+
+
+def are_too_few(effective: float, dim: int) -> bool:
+    """Whether so few independent draws do not carry the first and second powers of each coordinate."""
+    return effective < _DRAWS_A_FEATURE * num_monomials(dim, 2, interactions=False)
 
 
 def choose_features(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> Features:
@@ -233,18 +242,22 @@ def errors_of(
 
     def of_fit(fit: tuple[Array, tuple[Array, ...]]) -> tuple[tuple[Array, Array], tuple[tuple[Array, Array], ...]]:
         value, parts = fit
-        move = jax.vmap(lambda by: jax.jvp(second_order, (value,), (by,))[1])
-        return second_order(value), tuple(move(part) for part in parts)
+        found, move = jax.linearize(second_order, value)
+        return found, tuple(jax.vmap(move)(part) for part in parts)
 
     (log_ratio, correlation), moved = jax.lax.map(of_fit, (regression.value, columns))
-    log_ratio = _best(regression, log_ratio, tuple(part[0] for part in moved))
+    # All standard errors in one go; those of means are in units that are not known yet.
+    influences = [moved[0][0], moved[0][1], regression.influence[..., :dim]]
+    se = regression.error_of_mean(jnp.concatenate(influences, axis=2))
+    log_ratio_se, correlation_se, off_se = jnp.split(se, np.cumsum([part.shape[2] for part in influences[:2]]), axis=1)
+    log_ratio = _best(regression, log_ratio, log_ratio_se, tuple(part[0] for part in moved[1:]))
     # An error of a mean is known no better than its unit.
     unit = jnp.where(jnp.isnan(exact_sd), sample_sd * jnp.exp(-log_ratio.value), exact_sd)
     doubt = jnp.where(jnp.isnan(exact_sd), jnp.hypot(NORMAL_95 * log_ratio.se, log_ratio.unseen), 0)
     off = (sample_mean[None] - regression.value[:, :dim]) / unit[None]
-    in_units = tuple(part[..., :dim] / unit[None, None] for part in columns)
-    off = _best(regression, off, in_units, jnp.abs(off) * jnp.expm1(doubt)[None])
-    correlation = _best(regression, correlation, tuple(part[1] for part in moved))
+    in_units = tuple(part[..., :dim] / unit[None, None] for part in columns[1:])
+    off = _best(regression, off, off_se / unit[None], in_units, jnp.abs(off) * jnp.expm1(doubt)[None])
+    correlation = _best(regression, correlation, correlation_se, tuple(part[1] for part in moved[1:]))
     # Of first moments alone nothing can be said unless the unit is known.
     mean_off = off.known if has_scales else off.known + 0 * exact_sd
     ratio = jnp.exp(log_ratio.known)
@@ -290,12 +303,13 @@ class _Quantities(NamedTuple):
 def _best(
     regression: Regression,
     value: Float[Array, "fits quantities"],
+    se: Float[Array, "fits quantities"],
     moved: tuple[Array, ...],
     doubt: Float[Array, "fits quantities"] | float = 0.0,
 ) -> _Quantities:
-    """From how influences, residuals and deviations move quantities, and other doubts of them."""
-    influence, residual, deviation = moved
-    se, explained = regression.error_of_mean(influence), explained_share(residual, deviation)
+    """From standard errors of quantities, how residuals and deviations move them, and other doubts of them."""
+    residual, deviation = moved
+    explained = explained_share(residual, deviation)
     unseen = jnp.hypot(regression.unseen_of(residual), doubt)
     is_known = (explained >= LEAST_EXPLAINED) & (unseen <= MOST_UNSEEN) & jnp.isfinite(value)
     best = best_fit(jnp.hypot(NORMAL_95 * se, unseen), explained, is_known)

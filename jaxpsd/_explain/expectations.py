@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._core.checks import check_positive_integer, is_concrete
+from jaxpsd._core.compiling import as_array, compile_by_work
 from jaxpsd._core.doubts import CorrectionWarning, Doubt, warn_of
 from jaxpsd._core.draws import Structure, one_position
 from jaxpsd._core.functions import check_function, returning_numbers
@@ -23,7 +25,7 @@ from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._explain.errors import LEAST_EXPLAINED, MOST_UNSEEN, NORMAL_95, choose_features
 from jaxpsd._explain.least_squares import Functions
 from jaxpsd._explain.measured import measure_errors
-from jaxpsd._explain.regression import best_fit, regress
+from jaxpsd._explain.regression import Regression, best_fit, regress
 from jaxpsd._explain.second_opinion import NEARLY_GAUSSIAN, ask, check_second_opinion, is_refuted
 from jaxpsd._gof.dependence import measure_dependence
 from jaxpsd._gof.settings import Settings
@@ -152,23 +154,15 @@ def corrected_expectation(
     coordinates = canonical(given)
     psds, effective = _choose_features(given, coordinates, order, interactions, transform)
     fits = regress(_UserFunction(traced, draws.structure), psds, given, effective, by_degree=order is None)
-    standard_error, unseen, explained = fits.standard_error, fits.unseen, fits.explained
-    sd = jnp.sqrt((fits.deviation**2).mean(axis=0))
-    is_known = (explained >= LEAST_EXPLAINED) & (unseen <= MOST_UNSEEN * sd[None])
-    best = best_fit(jnp.hypot(NORMAL_95 * standard_error, unseen), explained, is_known)
-    ridge = jnp.broadcast_to(fits.ridge[:, None], unseen.shape)
-    value, standard_error, unseen, explained, ridge = (
-        jnp.take_along_axis(each, best, axis=0)[0] for each in (fits.value, standard_error, unseen, explained, ridge)
-    )
+    value, standard_error, unseen, explained, ridge, sd = _best_of(fits)
     if is_concrete(standard_error) and not np.isfinite(standard_error).all():
         raise FloatingPointError(
             f"The standard error of the corrected expectation is not finite in {draws.dtype}: values of `fn` are too "
             "large to be squared. Use other units, or float64."
         )
-    refuted = second_opinion is not False and _is_refuted(second_opinion, target, unscored, given, coordinates)
-    unseen = jnp.where(refuted, jnp.inf, unseen)
-    doubt = _doubt_of(explained, unseen / jnp.where(sd > 0, sd, 1), fits.num_features)
-    warn_of((*given.doubts, *doubt))
+    if second_opinion is not False and _is_refuted(second_opinion, target, unscored, given, coordinates):
+        unseen = as_array(np.full(unseen.shape, np.inf, unseen.dtype))
+    warn_of((*given.doubts, *_doubt_of(explained, unseen, sd, fits.num_features)))
     fields = (value, standard_error, unseen, fits.mean, explained, ridge)
     return CorrectedExpectation(*map(structure.unravel, fields), num_features=fits.num_features)
 
@@ -194,11 +188,26 @@ def _choose_features(
     return psds, effective
 
 
-def _doubt_of(explained: Array, unseen: Array, num_features: int) -> tuple[Doubt, ...]:
-    """Of the function of which least is known; `unseen` in its standard deviations."""
-    if not is_concrete((explained, unseen)):
+@partial(compile_by_work, seldom=True)
+def _best_of(fits: Regression) -> tuple[Array, ...]:
+    """Of each number, by the fit that knows it best: values, standard errors, what is unseen, explained; and ridges.
+
+    Last come the standard deviations of the function over the draws.
+    """
+    standard_error, unseen, explained = fits.standard_error, fits.unseen, fits.explained
+    sd = jnp.sqrt((fits.deviation**2).mean(axis=0))
+    is_known = (explained >= LEAST_EXPLAINED) & (unseen <= MOST_UNSEEN * sd[None])
+    best = best_fit(jnp.hypot(NORMAL_95 * standard_error, unseen), explained, is_known)
+    columns = (fits.value, standard_error, unseen, explained, jnp.broadcast_to(fits.ridge[:, None], unseen.shape))
+    return *(jnp.take_along_axis(each, best, axis=0)[0] for each in columns), sd
+
+
+def _doubt_of(explained: Array, unseen: Array, sd: Array, num_features: int) -> tuple[Doubt, ...]:
+    """Of the numbers of which least is known."""
+    if not is_concrete((explained, unseen, sd)):
         return ()
-    least, most = float(explained.min()), float(unseen.max())
+    unit = np.where(np.asarray(sd) > 0, sd, 1)
+    least, most = float(np.min(explained)), float(np.max(np.asarray(unseen) / unit))
     if np.isinf(most):
         message = (
             "Draws that followed the target show more of it than Stein features see of a function: its corrected "

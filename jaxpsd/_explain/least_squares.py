@@ -89,6 +89,8 @@ def from_features(data: Data, problem: Problem) -> _Fits:
     plans = [plan for plan in problem.plans if isinstance(plan, FeaturePlan)]
     scorer, moved = data.scorer(), [plan.prepare(data).scorer() for plan in plans]
 
+    # Traced once, for all passes.
+    @jax.jit
     def all_features(block: PyTree) -> Block:
         parts = [plan.features(*score(block)) for plan, score in zip(plans, moved, strict=True)]
         return jnp.concatenate(parts, axis=1)
@@ -156,7 +158,8 @@ def from_features(data: Data, problem: Problem) -> _Fits:
             e = _left_out(f - einsum("nj,jk->nk", centred, fit.slope), f, leverage, fit.freedom, n, effective)
             return e, share * (1 - einsum("nj,j->n", centred, fit.tilt)[:, None]) * e
 
-        e, influence = jax.vmap(of_fit, out_axes=1)(fits)
+        # One fit after the other: products of many matrices at once are slow on processors.
+        e, influence = (jnp.swapaxes(part, 0, 1) for part in jax.lax.map(of_fit, fits))
         influence = influence.reshape(-1, problem.stretch, *influence.shape[1:]).mean(axis=1)
         # Of the first draw of each stretch; squares are weighted.
         root = jnp.sqrt(share)[:: problem.stretch]

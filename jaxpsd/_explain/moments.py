@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd._core.checks import check_key, check_positive_integer, is_concrete
+from jaxpsd._core.compiling import for_a_report
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.programs import Data, run
@@ -32,6 +33,7 @@ from jaxpsd._gof.bootstrap import Wanted, accumulate_all
 from jaxpsd._gof.dependence import Dependence
 from jaxpsd._gof.gof_test import check_values, doubts_of
 from jaxpsd._gof.multipliers import Signs
+from jaxpsd._gof.normal import Normal
 from jaxpsd._gof.result import GofResult, result_of
 from jaxpsd._gof.scheme import choose_bootstrap, effective_draws
 from jaxpsd._gof.settings import Settings, check_several, check_weights_suit
@@ -171,7 +173,7 @@ class MomentTable:
         if (unknown := self.unknown()) and (count := len(unknown)):
             some = ", ".join(unknown[:3]) + (f" and {count - 3} more" if count > 3 else "")
             remarks.append(
-                f"Not known, because the target is not Gaussian and polynomials tell too little of it: the {some}."
+                f"Not known, because polynomials tell too little of such a target, from so many draws: the {some}."
             )
         return remarks
 
@@ -215,8 +217,10 @@ def moment_table(
 
     Parameters
     ----------
-    rng_key, target, samples, method, num_replicates, weights, flip_probability, block_length, chains
-        As in `gof_test`; the sign bootstraps.
+    rng_key, target, samples, num_replicates, weights, flip_probability, block_length, chains
+        As in `gof_test`.
+    method
+        One of the bootstraps of `gof_test` by signs, "gaussian" or "auto".
     order, interactions, transform
         Which polynomials to look at, and in which coordinates, as for `PSD`: Hermite polynomials, in the coordinates of
         the target unless told otherwise. Each of those is the direction that is nearest to one of the samples'.
@@ -246,14 +250,14 @@ def moment_table(
     """
     check_key(rng_key)
     settings = Settings.checked(method, num_replicates, 0.05, flip_probability, block_length)
-    settings.check_signs("moment_table")
+    settings.check_signs("moment_table", or_normal=True)
     check_weights_suit(method, weights)
     order = check_positive_integer(order, "order")
     psd = PSD(order, interactions=interactions, basis="hermite", transform=transform, form="primal")
     given = check_input(target, samples, weights, chains)
     check_several(given.draws)
     names = check_names(names, given.draws)
-    with showing("moment_table", progress=progress) as show:
+    with showing("moment_table", progress=progress) as show, for_a_report():
         show("regressing moments")
         table, test = make_table(rng_key, psd, given.with_scores(), settings, names)
     warn_of(test.doubts)
@@ -346,10 +350,10 @@ def _evidence(columns: pvalues.AnyValues) -> tuple[dict[str, Any], pvalues.AnyVa
 
 
 def _mean_features(
-    data: Data, plan: FeaturePlan, signs: Signs, standardized: Affine
+    data: Data, plan: FeaturePlan, multipliers: Signs | Normal, standardized: Affine
 ) -> tuple[Float[Array, "polynomials columns"], Float[Array, " dim"], Symptoms]:
     """Mean features, observed and in each replicate; how linear each score is in the draws; and what was seen."""
-    sums, seen = accumulate_all(plan.prepare(data), plan, signs.of_share(data.positions), Wanted(()))
+    sums, seen = accumulate_all(plan.prepare(data), plan, multipliers.of_share(data.positions), Wanted(()))
     # Of the coordinates that have names, standardised for the sake of digits.
     linearity = score_linearity(replace(data, transform=standardized))
     return (sums.z if data.weights is not None else sums.z / data.num_draws), linearity, seen

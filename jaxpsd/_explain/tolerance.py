@@ -72,7 +72,7 @@ def b_squared(errors: ImpliedErrors, mean: Float[np.ndarray, " dim"], sd: Float[
         has_sign = np.sign(low) * np.sign(high) > 0
         squares = np.stack([low, high]) ** 2
         # What is not known stays so.
-        return np.stack([np.where(has_sign, squares.min(axis=0), 0 * low), squares.max(axis=0)])
+        return np.stack([np.where(has_sign, squares.min(axis=0), 0 * squares[0]), squares.max(axis=0)])
 
     return BSquared(off**2, of_second_moments(off, ratio) ** 2, ends(of_means), ends(of_second_moments))
 

@@ -60,8 +60,10 @@ def adaptive_test(
 
     Parameters
     ----------
-    rng_key, target, samples, method, num_replicates, alpha, weights, flip_probability, block_length, chains
-        As in `gof_test`; every bootstrap will do.
+    rng_key, target, samples, num_replicates, alpha, weights, flip_probability, block_length, chains
+        As in `gof_test`.
+    method
+        Any bootstrap of `gof_test`, but "gaussian" only where all parts are of features.
     order
         The highest degree to look at.
     interactions

@@ -60,8 +60,10 @@ def aggregate_test(
 
     Parameters
     ----------
-    rng_key, target, samples, method, num_replicates, alpha, weights, flip_probability, block_length, chains
-        As in `gof_test`; every bootstrap will do.
+    rng_key, target, samples, num_replicates, alpha, weights, flip_probability, block_length, chains
+        As in `gof_test`.
+    method
+        Any bootstrap of `gof_test` but "gaussian", which has no replicates common to several.
     discrepancies
         What to test with, several of them: a sequence, or a mapping from labels.
 
@@ -116,9 +118,9 @@ def aggregate(
     fitted = [each.discrepancy._with_rule_fitted(lambda rule: fit(rule, given)) for each in contributions]
     dependence = dependence or largest_dependence(fitted, given, settings)
     # The same key and the same dependence give the same multipliers.
-    unbiased = settings.method == "multinomial"
+    unbiased, by_signs = settings.method == "multinomial", len(contributions) > 1
     found = [
-        resample(rng_key, discrepancy, given, settings, Wanted(each.parts, unbiased), dependence)
+        resample(rng_key, discrepancy, given, settings, Wanted(each.parts, unbiased), dependence, by_signs=by_signs)
         for discrepancy, each in zip(fitted, contributions, strict=True)
     ]
     values, scheme = pvalues.join(rows for rows, _, _ in found), found[0][1]

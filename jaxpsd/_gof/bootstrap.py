@@ -19,6 +19,7 @@ from jaxpsd._core.blocks import (
     block_length,
     einsum,
     scan_over_blocks,
+    sum_over_blocks,
     sum_over_tile_pairs,
     weighted,
 )
@@ -27,11 +28,15 @@ from jaxpsd._core.sharding import num_shares, sum_of_shares
 from jaxpsd._core.types import Block, PyTree, Weights
 from jaxpsd._discrepancies.plans import FeaturePlan, PairPlan, Part, Plan, not_negative, weights_of
 from jaxpsd._gof.multipliers import Counts, Multinomial, Multipliers, Parity, Signs, unpacked
+from jaxpsd._gof.normal import Normal
 from jaxpsd._gof.pvalues import Values
 from jaxpsd._gof.symptoms import Symptoms, observe, symptoms_from
 
 # The multipliers of a block: more than this does not stay in cache until it is used.
 _MULTIPLIER_BYTES = 2**21
+
+# Draws in a product of features with themselves: sums over more lose digits.
+_PRODUCT_DRAWS = 2**11
 
 
 @register_static
@@ -66,12 +71,15 @@ class Sums(NamedTuple):
         return self._replace(z=self.z * unpacked(before[None], 1, self.z.dtype))
 
 
-def bootstrap(data: Data, plan: Plan, multipliers: Signs | Multinomial, wanted: Wanted) -> tuple[Values, Symptoms]:
+def bootstrap(
+    data: Data, plan: Plan, multipliers: Signs | Multinomial | Normal, wanted: Wanted
+) -> tuple[Values, Symptoms]:
     """All statistics wanted, and their replicates."""
     data, of_share = plan.prepare(data), multipliers.of_share(data.positions)
     if isinstance(plan, FeaturePlan):
         return _from_features(data, plan, of_share, wanted)
     assert isinstance(plan, PairPlan)
+    assert not isinstance(of_share, Normal)
     data = data.scored()
     x, s = data.rows
     sums, largest = observe(plan, x, s, data.weights, data.num_draws)
@@ -98,15 +106,19 @@ def _from_pairs_or_features(data: Data, plan: PairPlan, multipliers: Signs | Cou
 
 
 def _from_features(
-    data: Data, plan: FeaturePlan, multipliers: Signs | Counts, wanted: Wanted
+    data: Data, plan: FeaturePlan, multipliers: Signs | Counts | Normal, wanted: Wanted
 ) -> tuple[Values, Symptoms]:
     sums, seen = accumulate_all(data, plan, multipliers, wanted)
     num_draws = None if data.weights is not None else data.num_draws
     return statistics(plan, wanted, sums, num_draws, data.x.shape[1]), seen
 
 
-def accumulate_all(data: Data, plan: FeaturePlan, multipliers: Signs | Counts, wanted: Wanted) -> tuple[Sums, Symptoms]:
+def accumulate_all(
+    data: Data, plan: FeaturePlan, multipliers: Signs | Counts | Normal, wanted: Wanted
+) -> tuple[Sums, Symptoms]:
     """Sums over all draws, those of other devices too."""
+    if isinstance(multipliers, Normal):
+        return _normal_sums(data, plan, multipliers)
     sums, seen, last = accumulate(data, plan, multipliers, wanted, multipliers.start())
     if isinstance(multipliers, Signs) and num_shares() > 1:
         sums = sums.continuing(multipliers.before_share(last))
@@ -130,6 +142,28 @@ def accumulate(
     length = block_length(len(data.x), 1, longest, given=plan.block_size)
     carry, (sums, seen), largest = scan_over_blocks(on_block, carry, data.rows, data.weights, length)
     return sums, symptoms_from(sum_of_shares(seen), largest), carry
+
+
+def _normal_sums(data: Data, plan: FeaturePlan, normal: Normal) -> tuple[Sums, Symptoms]:
+    """As from signs, with replicates from the covariance of such sums."""
+    n, scorer = data.num_draws, data.scorer()
+    # Divided by √n before they are squared: squares of mean features then leave the range of numbers no later.
+    root = float(n) ** 0.5
+    of_draws, of_sums = (1 / root, root) if data.weights is None else (root, 1 / root)
+
+    def on_block(rows: PyTree, weights: Weights) -> tuple[PyTree, Array]:
+        x, s = scorer(rows)
+        tau = weighted(plan.features(x, s), weights)
+        # With a row of ones the same product has the sums of the draws as they are.
+        extended = jnp.concatenate([(tau * of_draws).T, jnp.ones_like(tau[:, :1]).T])
+        seen, largest = observe(plan, x, s, weights, n)
+        return (einsum("jn,kn->jk", extended, extended), seen), largest
+
+    longest = max(1, min(WORKING_SET // plan.working_bytes(data.x), _PRODUCT_DRAWS))
+    length = block_length(len(data.x), 1, longest, given=plan.block_size)
+    (products, seen), largest = sum_over_blocks(on_block, data.rows, data.weights, length)
+    columns = jnp.concatenate([products[:-1, -1:], normal.columns(products[:-1, :-1])], axis=1)
+    return Sums(of_sums * columns, None), symptoms_from(seen, largest)
 
 
 def _block_sums(plan: FeaturePlan, wanted: Wanted, x: Block, s: Block, weights: Weights, v: Multipliers) -> Sums:

@@ -7,6 +7,7 @@ measured at bounded cost.
 
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int
 
-from jaxpsd._core.blocks import block_length, map_over_blocks
+from jaxpsd._core.blocks import block_length, einsum, map_over_blocks
 from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws, split_draws
 from jaxpsd._core.programs import Data, run
@@ -31,6 +32,9 @@ _WINDOW = 5
 # Draws looked at to begin with, from the end of each chain, and points of the series made of them.
 PILOT_DRAWS = 2**17
 _POINTS = 2**13
+
+# Bytes of a block of stretches.
+_CACHE = 2**20
 
 # Columns whose correlations are computed together.
 _COLUMNS = 64
@@ -123,18 +127,25 @@ def _pilot(data: Data, plan: Plan, stretches: tuple[_Places, _Places], shape: _S
     reachable = with_next_share(data.rows, shape.stride - 1)
 
     def summaries(start: Int[Array, " stretches"]) -> tuple[Array, Array, Array]:
-        rows = (start[:, None] + jnp.arange(shape.stride)[None]).ravel()
+        # The first draws of all stretches, then the second: sums over a stretch are products with a row of ones.
+        rows = (jnp.arange(shape.stride)[:, None] + start[None]).ravel()
         tau = looked_at(*scorer(jax.tree.map(lambda leaf: leaf[rows], reachable)))
-        tau = tau.reshape(-1, shape.stride, tau.shape[1])
-        mean = tau.mean(axis=1)
-        within = tau - mean[:, None]
-        return mean, (within**2).mean(axis=1), (within[:, 1:] * within[:, :-1]).sum(axis=1)
+        count = tau.shape[1]
+        tau = tau.reshape(shape.stride, -1)
+
+        def total(values: Float[Array, "some stretches_by_features"]) -> Float[Array, "stretches features"]:
+            return einsum("t,tk->k", jnp.ones_like(values[:, 0]), values).reshape(-1, count)
+
+        mean = total(tau) / shape.stride
+        within = tau - mean.ravel()[None]
+        return mean, total(within**2) / shape.stride, total(within[1:] * within[:-1])
 
     points = shape.num_chains * shape.per_chain
     one = jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype)
     count = jax.eval_shape(looked_at, one, one).shape[1]
     start, number = (jnp.asarray(part)[share_index()] for part in stretches)
-    length = block_length(len(start), 4 * count * shape.stride * x.dtype.itemsize)
+    # Features of a stretch are gone through three times, which takes long unless they are in cache.
+    length = block_length(len(start), 4 * count * shape.stride * x.dtype.itemsize, _CACHE)
     of_share = map_over_blocks(summaries, start, length)
     means, squares, products = (assemble_shares(part, number, points) for part in of_share)
 
@@ -188,7 +199,9 @@ def variance_of_mean(values: Float[Array, "points columns"], num_chains: int) ->
         # Anticorrelated chains may be worth more than independent draws, but that is not to be relied on.
         return (centred**2).mean() * jnp.maximum(times[0], 1) / len(column)
 
-    # Transforms of all columns at once would take several times the memory of the values.
+    # Transforms of all columns at once would take several times the memory of the values, if these are many.
+    if values.shape[1] <= _COLUMNS:
+        return jax.vmap(of_column)(values.T)
     return jax.lax.map(of_column, values.T, batch_size=_COLUMNS)
 
 
@@ -197,11 +210,17 @@ def _integrated_times(
 ) -> tuple[Float[Array, " features"], Float[Array, " features"]]:
     """1 + 2 Σ_{t ≤ M} ρ_t with Sokal's window M, for series with mean zero; and M."""
     length = series.shape[1]
-    spectrum = jnp.fft.rfft(series, n=2 * length, axis=1)
-    covariance = jnp.fft.irfft(jnp.abs(spectrum) ** 2, n=2 * length, axis=1)[:, :length].mean(axis=0)
+    padded = _quick_length(2 * length)
+    spectrum = jnp.fft.rfft(series, n=padded, axis=1)
+    covariance = jnp.fft.irfft(jnp.abs(spectrum) ** 2, n=padded, axis=1)[:, :length].mean(axis=0)
     correlation = covariance / jnp.maximum(covariance[:1], jnp.finfo(series.dtype).tiny)
     times = 2 * jnp.cumsum(correlation, axis=0) - 1
     wide_enough = jnp.arange(length)[:, None] >= _WINDOW * times
     window = jnp.where(wide_enough.any(axis=0), jnp.argmax(wide_enough, axis=0), length - 1)
     time = jnp.take_along_axis(times, window[None], axis=0)[0]
     return jnp.maximum(time, 1 / length), window.astype(series.dtype)
+
+
+def _quick_length(length: int) -> int:
+    """At least this, and a product of small numbers, of which Fourier transforms take half the time."""
+    return min(odd * 2 ** (ceil(length / odd) - 1).bit_length() for odd in (1, 3, 5, 9, 15))

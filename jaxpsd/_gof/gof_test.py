@@ -76,12 +76,13 @@ def gof_test(
     samples
         An array (draws, dim) or (chains, draws, dim), or a pytree of arrays with those leading axes.
     method
-        "rademacher" multiplies draws by independent signs, and "multinomial" draws them again with replacement
-        (for the U-statistic): for independent draws. "markov" lets signs persist, flipping them now and then, and
-        "block" keeps them for a block: for the autocorrelated draws of MCMC. "asymptotic" compares the U-statistic
-        (V for the L1 norm and the RFSD, which have no U) with its limit for independent draws. "auto" measures the
-        autocorrelation of the Stein features and takes "rademacher" or "markov", or "block" where Markov signs would
-        flip too rarely to reject anything.
+        "rademacher" multiplies draws by independent signs, "gaussian" has normal replicates with the covariance of
+        those, and "multinomial" draws them again with replacement (for the U-statistic): for independent draws.
+        "markov" lets signs persist, flipping them now and then, and "block" keeps them for a block: for the
+        autocorrelated draws of MCMC. "asymptotic" compares the U-statistic (V for the L1 norm and the RFSD, which have
+        no U) with its limit for independent draws. "auto" measures the autocorrelation of the Stein features and takes
+        "markov", or "block" where Markov signs would flip too rarely to reject anything, for dependent draws; else
+        "gaussian" where that is faster and draws are many, as in Notes, or "rademacher".
     num_replicates
         How many replicates to compute. A p-value is a multiple of 1 / (1 + num_replicates).
     alpha
@@ -110,11 +111,16 @@ def gof_test(
     With an explicit method and, for dependent draws, its parameter, the test can be traced: `jit` it, or `vmap` it
     over sample sets and keys. Warnings and "auto" need values.
 
-    Orders 1 and 2 keep their level, or nearly, for all targets and chains of `benchmarks/results/calibration.md`: at 5%
-    they reject at most 10% of correct draws, those of MALA on a funnel-like posterior. Orders 3 and 4 reject too many
-    where their features have heavy tails that the draws have hardly seen: about 9% in one dimension, and for
-    heavy-tailed targets in coordinates standardised by the draws; up to 20% for chains worth fewer than a hundred
-    independent draws, of which a `DependentDrawsWarning` tells.
+    Mean features of many independent draws are normal. "gaussian" draws them so: one product of the features with
+    themselves does for all replicates, where signs take a product with each. It takes features, and so no sum over
+    pairs of draws. "auto" chooses it from 10,000 draws of equal weight on, for at most half as many features as
+    replicates: `benchmarks/results/level_gaussian.md` has levels there, beside those with signs.
+
+    At 5%, orders 1 to 3 reject correct draws in at most 9% of cases, for all targets and chains of
+    `benchmarks/results/level.md` and `calibration.md`. Monomials of order 4 have heavy tails, of which few draws have
+    seen little: in one dimension they reject 27% of sets of fifty draws, and 9% of sets of a thousand; in three, up to
+    10% of sets of a thousand from a target with heavy tails. Hermite polynomials in coordinates of the target reject at
+    most 8%, of any order.
 
     Examples
     --------
@@ -194,12 +200,14 @@ def resample(
     settings: Settings,
     wanted: Wanted,
     dependence: Dependence | None = None,
+    *,
+    by_signs: bool = False,
 ) -> tuple[Values, Scheme, tuple[Doubt, ...]]:
     """The wanted statistics and their replicates, by the method that suits the draws; and doubts."""
     plan = discrepancy._plan(given, settings.num_replicates, len(wanted.parts))
     if settings.measures:
         given = score_in_advance(given)
-    scheme = choose_bootstrap(rng_key, settings, given, plan, dependence)
+    scheme = choose_bootstrap(rng_key, settings, given, plan, dependence, by_signs=by_signs)
     rows = plan.tile_length(given.data.x) if isinstance(plan, PairPlan) else 1
     check_fits((rows, 1 + settings.num_replicates), given.draws.dtype, "The replicates", "Take fewer of them.")
     values, seen = run(bootstrap, given, plan, scheme.multipliers, wanted)
@@ -207,11 +215,13 @@ def resample(
     return values, scheme, (*given.doubts, *doubts_of(seen, scheme, given, plan, settings))
 
 
-def doubts_of(seen: Symptoms, scheme: Scheme, given: Given, plan: Plan, settings: Settings) -> tuple[Doubt, ...]:
-    """What makes a bootstrap of these draws doubtful."""
+def doubts_of(
+    seen: Symptoms, scheme: Scheme, given: Given, plan: Plan, settings: Settings, degree: int | None = None
+) -> tuple[Doubt, ...]:
+    """What makes a bootstrap of these draws doubtful, of features up to a degree or all there are."""
     independent = scheme.method in INDEPENDENT
     effective = None if independent else effective_draws(scheme, given.draws)
-    too_few = find_too_few(scheme.floor, settings.alpha, effective, plan.highest_degree)
+    too_few = find_too_few(scheme.floor, settings.alpha, effective, degree or plan.highest_degree)
     found = find_doubts(seen, given.draws, plan, scheme.method, independent=independent)
     return (*find_fallback(plan.transform, given.draws), *found, *too_few)
 

@@ -11,7 +11,7 @@ their own everywhere (Chwialkowski et al., 2016). At the start of a chain all of
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt, UInt8, UInt32
 
 from jaxpsd._core.blocks import Span, block_length, num_draws, num_local_draws, scan_over_blocks, weighted
-from jaxpsd._core.compiling import as_array, compile_by_work
+from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.sharding import gather_shares, num_shares, share_index
 from jaxpsd._core.types import PyTree, Scalar, static
 
@@ -38,6 +38,11 @@ Words = UInt32[Array, "words replicates"]
 Parity = UInt32[Array, " replicates"]
 Multipliers = Float[Array, "block one_and_replicates"]
 Row = Float[Array, " one_and_replicates"]
+
+
+def number(value: float, dtype: Any) -> Any:
+    """A number for programs, left to NumPy: they take it in less time than it takes to move it to a device."""
+    return np.asarray(value, dtype)
 
 
 class Place(NamedTuple):
@@ -57,7 +62,7 @@ class Place(NamedTuple):
     def at(cls, index: int, phase: int = 0) -> "Place":
         """The place of draw number `index`, which may exceed what an array's integers hold."""
         word, bit = divmod(index, WORD)
-        return cls(as_array(word, np.uint32), as_array(bit, np.uint32), as_array(phase, np.int32))
+        return cls(number(word, np.uint32), number(bit, np.uint32), number(phase, np.int32))
 
     def after(self, length: Int[Array, ""] | int, chain: Int[Array, ""]) -> "Place":
         """The place so many draws further on, where chains of a given length follow one another."""

@@ -11,7 +11,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Bool, Float
 
 from jaxpsd._core.checks import is_concrete
-from jaxpsd._core.compiling import as_array
+from jaxpsd._core.compiling import as_arrays_together
 from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.tables import plain
 from jaxpsd._core.types import static
@@ -147,10 +147,9 @@ def result_of(
     least = 1 / values.shape[1]
     floor = max(scheme.floor, least) if is_concrete(scheme.floor) else jnp.maximum(scheme.floor, least)
     return GofResult(
-        **jax.tree.map(as_array, verdict),
+        **as_arrays_together({**verdict, "p_value_floor": floor}),
         parameter=scheme.parameter,
         autocorrelation_time=scheme.autocorrelation_time,
-        p_value_floor=as_array(floor),
         parts=parts,
         method=scheme.method,
         alpha=settings.alpha,

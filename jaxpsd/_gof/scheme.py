@@ -12,12 +12,12 @@ from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
 from jaxpsd._core.checks import readable_bytes
-from jaxpsd._core.compiling import as_array
 from jaxpsd._core.draws import Draws
 from jaxpsd._core.scores import Given
 from jaxpsd._discrepancies.plans import Plan
 from jaxpsd._gof.dependence import Dependence, measure_dependence
-from jaxpsd._gof.multipliers import Multinomial, Place, Signs, key_of_bits, representable
+from jaxpsd._gof.multipliers import Multinomial, Place, Signs, key_of_bits, number, representable
+from jaxpsd._gof.normal import Normal, check_normal, suits
 from jaxpsd._gof.settings import INDEPENDENT, Settings
 
 # Measured: correct AR(1) chains are then rejected about as often as they should be.
@@ -28,9 +28,9 @@ class Scheme(NamedTuple):
     """A bootstrap, chosen.
 
     method
-        "rademacher", "multinomial", "markov" or "block".
+        "rademacher", "gaussian", "multinomial", "markov" or "block".
     multipliers
-        What it multiplies draws with; None for a null distribution that is not resampled.
+        What it multiplies draws with, or how it does without; None for a null distribution that is not resampled.
     parameter
         Flip probability of "markov", block length of "block".
     autocorrelation_time
@@ -40,16 +40,25 @@ class Scheme(NamedTuple):
     """
 
     method: str
-    multipliers: Signs | Multinomial | None
+    multipliers: Signs | Multinomial | Normal | None
     parameter: float | None
     autocorrelation_time: float | None
     floor: float
 
 
 def choose_bootstrap(
-    rng_key: PRNGKeyArray, settings: Settings, given: Given, plan: Plan, dependence: Dependence | None = None
+    rng_key: PRNGKeyArray,
+    settings: Settings,
+    given: Given,
+    plan: Plan,
+    dependence: Dependence | None = None,
+    *,
+    by_signs: bool = False,
 ) -> Scheme:
-    """Measure how dependent the draws are, unless that is known or need not be, and choose what was left open."""
+    """Measure how dependent the draws are, unless that is known or need not be, and choose what was left open.
+
+    `by_signs` where several replicates have to come from the same multipliers of draws.
+    """
     draws = given.draws
     method, num_replicates, alpha, parameter = settings
     n, chains = draws.num_draws, draws.num_chains
@@ -69,7 +78,8 @@ def choose_bootstrap(
             )
         time, is_dependent = dependence or measure_dependence(given, plan)
         if method == "auto":
-            method = "markov" if is_dependent else "rademacher"
+            independent = "gaussian" if not by_signs and suits(given, plan, num_replicates) else "rademacher"
+            method = "markov" if is_dependent else independent
             if is_dependent and floor_of("markov", _flip_probability(n, time), n, chains) > alpha:
                 method = "block"
         if method == "markov":
@@ -84,6 +94,14 @@ def choose_bootstrap(
                 "may take. Use method='rademacher', which takes memory for none, or fewer replicates."
             )
         return Scheme(method, Multinomial(rng_key, num_replicates), None, time, 0.0)
+    if method == "gaussian":
+        if by_signs:
+            raise ValueError(
+                "method='gaussian' replicates the features of one discrepancy, and several are compared on common "
+                "replicates here; use method='rademacher'."
+            )
+        check_normal(given, plan)
+        return Scheme(method, Normal(key_of_bits(rng_key), num_replicates), None, time, 0.0)
     signs = signs_of(rng_key, method, parameter, chain, num_replicates)
     return Scheme(method, signs, parameter, time, floor_of(method, parameter, n, chains))
 
@@ -99,9 +117,9 @@ def signs_of(rng_key: PRNGKeyArray, method: str, parameter: float | None, chain:
     """Signs by a method whose parameter is known, for chains of a given length."""
     return Signs(
         key=key_of_bits(rng_key),
-        change=as_array(parameter if method == "markov" else 0.5, np.float32),
-        block=as_array(parameter if method == "block" else 1, np.int32),
-        chain=as_array(chain, np.int32),
+        change=number(parameter if method == "markov" and parameter else 0.5, np.float32),
+        block=number(parameter if method == "block" and parameter else 1, np.int32),
+        chain=number(chain, np.int32),
         origin=Place.at(0),
         kind=method,
         num_replicates=num_replicates,

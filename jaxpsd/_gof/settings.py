@@ -16,7 +16,7 @@ from jaxpsd._discrepancies.psd import PSD
 from jaxpsd._gof.bootstrap import Wanted
 from jaxpsd._gof.multipliers import LONGEST_CHAIN, representable
 
-INDEPENDENT, DEPENDENT = ("rademacher", "multinomial"), ("markov", "block")
+INDEPENDENT, DEPENDENT = ("rademacher", "gaussian", "multinomial"), ("markov", "block")
 """For independent draws, and for dependent ones."""
 
 SIGNS = ("rademacher", *DEPENDENT)
@@ -66,9 +66,9 @@ class Settings(NamedTuple):
                 f"{ceil(1 / self.alpha * (1 - 1e-9)) - 1}."
             )
 
-    def check_signs(self, name: str) -> None:
-        """Refuse what has no signs, where a function multiplies draws by them."""
-        if self.method in UNBIASED:
+    def check_signs(self, name: str, *, or_normal: bool = False) -> None:
+        """Refuse what has no signs, where a function multiplies draws by them; or no replicates of mean features."""
+        if self.method in UNBIASED or (self.method == "gaussian" and not or_normal):
             raise ValueError(f"`{name}` takes a sign bootstrap, such as method='auto'; got {self.method!r}.")
 
     @property

@@ -112,8 +112,7 @@ def find_too_few(floor: float, alpha: float, effective: float | None, degree: in
     elif effective is not None and effective < _ENOUGH_FOR_TAILS and degree is not None and degree > 2:
         message = (
             f"These chains are worth about {effective:.0f} independent draws, too few for order {degree}: correct "
-            "draws may be rejected two to four times as often as they should be. Use order 2, or draw longer chains, "
-            "or more of them."
+            "draws may be rejected too often. Use order 2, or draw longer chains, or more of them."
         )
     else:
         return ()

@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxpsd._core.blocks import compensated_add
 from jaxpsd._core.checks import check_choice, check_key, check_samples, check_underflow, is_concrete
+from jaxpsd._core.compiling import as_arrays_together
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import Structure
 from jaxpsd._core.programs import Data, run
@@ -184,11 +185,12 @@ class _StreamFunctions:
         endless = LONGEST_CHAIN // block * block
         signs = signs_of(rng_key, method, parameter, endless, num_replicates)
         zeros = Sums(jnp.zeros((self.discrepancy._num_features(one), 1 + num_replicates), one.dtype), None)
-        begin = Place.at(start, (start - chain_start) % endless)
+        # States are arrays throughout, to be carried through loops and kept.
+        signs, begin, count = as_arrays_together((signs, Place.at(start, (start - chain_start) % endless), Place.at(0)))
         return StreamState(
             sums=zeros,
             excess=zeros,
-            count=Place.at(0),
+            count=count,
             chains=jnp.asarray(int(chain_start == start), jnp.int32),
             begin=begin,
             end=begin,

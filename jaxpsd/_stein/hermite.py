@@ -7,6 +7,7 @@ one; for any other they still have mean zero.
 
 from functools import lru_cache, partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -24,6 +25,7 @@ from jaxpsd._stein.polynomials import (
 )
 
 
+@partial(jax.jit, static_argnames=("order", "interactions"))
 def stein_features(
     x: Block, s: Block, order: int, *, interactions: Interactions = True
 ) -> Float[Array, "block polynomials"]:
@@ -31,6 +33,8 @@ def stein_features(
 
     With α = β + e_i, i the last letter of α: √α_i h_α = x_i h_β − √β_i h_{β − e_i}, and the product rule gives
     √α_i A h_α = x_i A h_β + s_i h_β + √β_i (2 h_{β − e_i} − A h_{β − e_i}).
+
+    Traced once for all programs that have it as a part.
     """
     mixed, dim = highest_product(order, interactions), x.shape[1]
     powers = _power_features(x, s, order)[:, mixed * dim :]

@@ -113,6 +113,10 @@ def _read_csv(path: Path) -> Sampled:
         raise ValueError("it has no rows of numbers")
     if not has_names:
         return Sampled(table)
+    if "" in names:
+        raise ValueError(
+            "a column has no name, as the index of a table in pandas: write it by `to_csv(…, index=False)`"
+        )
     if len(set(names)) < len(names):
         raise ValueError("two columns have the same name")
     if len(names) != table.shape[1]:

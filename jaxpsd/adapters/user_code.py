@@ -35,7 +35,7 @@ class Fitted(NamedTuple):
 
 
 def fit_target(found: Any, sampled: Sampled) -> Fitted:
-    """Give a log-density what it takes: a dictionary of the columns of a table, or of what it looks at in a file."""
+    """Give a log-density what it takes: an array, or a dictionary of what it looks at in a table or a file."""
     if is_pymc_model(found):
         if sampled.groups is None:
             raise ValueError("A model of PyMC takes an ArviZ file (.nc) of its draws.")
@@ -46,7 +46,8 @@ def fit_target(found: Any, sampled: Sampled) -> Fitted:
         num_chains = rows.shape[0] if rows.ndim == 3 else 1
         draws = draws_of_columns(rows.reshape(-1, len(names)), names, num_chains)
         if _takes(found, draws.positions) or not _takes(found, rows.reshape(-1, len(names))):
-            return Fitted(found, Sampled(draws))
+            left_out = _not_looked_at(found, draws)
+            return Fitted(found, Sampled(_without(draws, left_out)), left_out)
         return Fitted(found, sampled)
     if sampled.groups is not None and isinstance(sampled.samples, Draws):
         left_out = _not_looked_at(found, sampled.samples)

@@ -160,7 +160,11 @@ def _demo(options: argparse.Namespace) -> int:
 
     from jaxpsd.demo import NUM_CHAINS, draw_figures, run_demo
 
-    demo = run_demo(jax.random.key(options.seed), options.draws, options.order, progress=not options.json)
+    def say(step: str) -> None:
+        if not options.json:
+            print(f"jaxpsd: {step} …", file=sys.stderr, flush=True)
+
+    demo = run_demo(jax.random.key(options.seed), options.draws, options.order, say=say)
     ranking, report = demo.rankings[options.order], demo.report
     if options.json:
         print(
@@ -168,6 +172,7 @@ def _demo(options: argparse.Namespace) -> int:
         )
         return _SOUND
     print(
+        "\n"
         f"Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: {NUM_CHAINS} chains for each\n"
         f"step size, every fifth of their last {options.draws:,} steps kept. The step sizes, ranked by the polynomial\n"
         f"Stein discrepancy (PSD) of order {options.order} of a chain:\n"
@@ -177,6 +182,8 @@ def _demo(options: argparse.Namespace) -> int:
     print(report)
     print("\nThe same question to `tune`, which runs the better step sizes longer, and expects what a full run has:\n")
     print(demo.tuning)
+    sys.stdout.flush()
+    say(f"drawing figures to {options.folder}")
     try:
         written = draw_figures(demo, options.folder)
     except ImportError:

@@ -18,7 +18,8 @@ _TRANSFORM = "target"
 
 # As the library has them, which is not imported for this.
 _ORIGINS = ("mcmc", "sg-mcmc", "variational", "laplace")
-_METHODS = ("auto", "rademacher", "markov", "block")
+_SIGNS = ("auto", "rademacher", "markov", "block")
+_METHODS = (*_SIGNS, "gaussian")
 
 _FILES = """
 Files of draws
@@ -51,7 +52,7 @@ In Python
   which moments are wrong?                 jaxpsd.moment_table(rng_key, target, samples)
   what is E[f] under the target?           jaxpsd.corrected_expectation(fn, target, samples)
   which sampler or setting?                jaxpsd.rank(rng_key, None, target, {label: samples, …})
-  which step size, for a third?            jaxpsd.tune(rng_key, logdensity, kernel, settings, positions=…, num_steps=…)
+  which setting, for a third of the price? jaxpsd.tune(rng_key, logdensity, kernel, settings, positions=…, num_steps=…)
   is my sampler right?                     jaxpsd.check(rng_key, target, sample=sampler)
   all of it                                help(jaxpsd)
 """
@@ -142,7 +143,8 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         added.add_argument("--order", type=positive, help=f"polynomial order of the PSD (default: {order})")
         coordinates = "coordinates in which polynomials are formed (%(default)s: as draws and scores imply them)"
         added.add_argument("--transform", choices=TRANSFORMS, default=_TRANSFORM, help=coordinates)
-        added.add_argument("--method", choices=_METHODS, default="auto", help="bootstrap (%(default)s)")
+        methods = _SIGNS if added is ranked else _METHODS
+        added.add_argument("--method", choices=methods, default="auto", help="bootstrap (%(default)s)")
     for added in (test, ranked):
         basis = "polynomials of the PSD (%(default)s, orthonormal; monomial: as in the paper)"
         added.add_argument("--basis", choices=("hermite", "monomial"), default="hermite", help=basis)

@@ -107,7 +107,11 @@ def second_moments(table: MomentTable, *, most: int = 20, ax: Axes | None = None
     check_made_by("`moment_table`", table, MomentTable, "table")
     errors = table.errors
     if errors.sd_ratio is None or errors.correlation is None or errors.true_correlation is None:
-        raise ValueError("Second moments need a moment table of order 2 or more, with interactions.")
+        raise ValueError(
+            "This table has no errors of correlations. They take a table of order 2 or more, with interactions, of no "
+            "more coordinates than all products can be regressed of; `plots.errors` shows errors of means and standard "
+            "deviations."
+        )
     off = np.array(errors.correlation - errors.true_correlation)
     np.fill_diagonal(off, np.asarray(errors.sd_ratio) - 1)
     # The largest error that a coordinate has a part in; what is not known is no error, and left blank.
@@ -133,4 +137,6 @@ def second_moments(table: MomentTable, *, most: int = 20, ax: Axes | None = None
             shade = "white" if abs(error) > 0.6 * largest else "black"
             text = f"{error:+.2f}" if known[i, j] else "?"
             ax.text(j, i, text, ha="center", va="center", color=shade, fontsize="small")
+    elif not known.any():
+        ax.text(0.5, 0.5, "not known", transform=ax.transAxes, ha="center", va="center")
     return ax

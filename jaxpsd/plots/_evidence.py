@@ -1,6 +1,7 @@
 """Whether it is more than chance: a statistic beside its replicates, and moments in the order of evidence."""
 
 import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from jaxpsd._core.checks import check_positive_integer
 from jaxpsd._explain.moments import MomentTable
@@ -9,6 +10,7 @@ from jaxpsd.plots._axes import BLUE, RED, SKY, Axes, check_made_by, find_place, 
 
 # A statistic so many times the largest replicate is shown on a logarithmic axis.
 _FAR = 4
+_DECADES = 100
 
 
 def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | None = None) -> Axes:
@@ -45,7 +47,14 @@ def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | Non
     ax.hist(replicates, bins=bins, color=SKY, alpha=0.7, label="by chance")
     ax.axvline(threshold, color="black", linestyle="--", label=f"threshold\nat level {result.alpha:g}")
     ax.axvline(statistic, color=RED, linewidth=2, label=f"these draws,\np = {p:.3g}")
-    ax.set(xlabel=result.labels[place], ylabel="replicates", xscale="log" if is_far else "linear")
+    ax.set(xlabel=result.labels[place], ylabel="replicates")
+    if is_far:
+        span = float(statistic / replicates.min())
+        ax.set_xscale("log")
+        # Within a decade or two, powers of ten are too few labels, and all multiples too many.
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < _DECADES else (1,)))
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
     # Beside the bars, which it would hide.
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
     return ax
@@ -85,6 +94,7 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     ax.invert_yaxis()
     ax.set_xlabel("mean Stein feature, with 95% interval")
     if count < len(table.labels):
-        ax.set_title(f"{count} of {len(table.labels):,} monomials", fontsize="medium")
-    ax.legend()
+        ax.set_title(f"{count} of {len(table.labels):,} monomials", fontsize="medium", pad=24)
+    # Above the bars, which it would hide.
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
     return ax

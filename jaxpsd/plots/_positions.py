@@ -1,15 +1,17 @@
 """Draws where they lie: over the density, and scores against coordinates."""
 
+from functools import partial
+
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxpsd._core.checks import as_real, check_samples
-from jaxpsd._core.draws import Draws, evenly_spaced, ravel
+from jaxpsd._core.compiling import compile_by_work
+from jaxpsd._core.draws import Draws, Structure, evenly_spaced, one_position, ravel
 from jaxpsd._core.functions import checked_logdensity
 from jaxpsd._core.scores import check_input
+from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import LogDensityFn, PyTree, Target
 from jaxpsd.plots._axes import BLUE, MOST_POINTS, RED, Axes, MaxNLocator, find_place, get_axes
 
@@ -135,12 +137,10 @@ def draws(
     sides = np.linspace(ends[:, 0], ends[:, 1], 120).T
     grid = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2).astype(x.dtype)
 
-    def slice_of(place: ArrayLike) -> Array:
-        position = jnp.asarray(centre).at[jnp.asarray(pair)].set(place)
-        return checked_logdensity(logdensity_fn)(given.structure.unravel(position))
-
-    density = jax.vmap(slice_of)(grid)
-    density = np.asarray(density, np.float64).reshape(120, 120)
+    slices = np.tile(centre, (len(grid), 1))
+    slices[:, pair] = grid
+    traced = trace(checked_logdensity(logdensity_fn), one_position(given.positions))
+    density = np.asarray(_densities(traced, given.structure, slices), np.float64).reshape(120, 120)
     ax = get_axes(ax, width=5.5, height=5)
     some = evenly_spaced(len(x), MOST_POINTS)
     ax.plot(*x[some].T, ".", color=BLUE, markersize=3, alpha=0.4, label=label)
@@ -154,6 +154,11 @@ def draws(
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.legend(loc="upper right")
     return ax
+
+
+@partial(compile_by_work, seldom=True, static_argnums=1)
+def _densities(logdensity: Traced, structure: Structure, positions: Float[Array, "rows dim"]) -> Float[Array, " rows"]:
+    return jax.vmap(lambda position: logdensity(structure.unravel(position)))(positions)
 
 
 def _find_pair(chosen: object, given: Draws) -> list[int]:

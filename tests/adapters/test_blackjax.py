@@ -45,8 +45,9 @@ def test_particles_are_samples():
     svgd = blackjax.svgd(jax.grad(logdensity), optax.sgd(0.1))
     particles = {"mu": jax.random.normal(KEY, (50,)), "beta": jax.random.normal(KEY, (50, 2))}
     state = svgd.init(particles)
+    step = jax.jit(svgd.step)
     for _ in range(3):
-        state = svgd.step(state)
+        state = step(state)
     assert float(jaxpsd.PSD(1)(logdensity, state)) == pytest.approx(float(jaxpsd.PSD(1)(logdensity, state.particles)))
 
 
@@ -74,8 +75,10 @@ def test_approximations_are_samples():
     assert float(jaxpsd.PSD(2)(logdensity, drawn)) < 1
 
 
-def many_chains(num_chains, n):
+@pytest.fixture(scope="module")
+def four_chains():
     """A scan over steps of several chains: (draws, chains, …)."""
+    num_chains, n = 4, 300
     kernel = blackjax.nuts(logdensity, 0.7, jnp.ones(3))
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), START)
 
@@ -87,8 +90,8 @@ def many_chains(num_chains, n):
     return jax.jit(lambda states: jax.lax.scan(step, states, keys)[1])(jax.vmap(kernel.init)(start))
 
 
-def test_chains_of_a_scan_are_put_in_order():
-    states, infos = many_chains(4, 300)
+def test_chains_of_a_scan_are_put_in_order(four_chains):
+    states, infos = four_chains
     scores, samples = jaxpsd.from_blackjax(states, infos)
     assert samples.num_chains == 4
     np.testing.assert_array_equal(samples["beta"], jnp.swapaxes(states.position["beta"], 0, 1))
@@ -104,8 +107,8 @@ def test_chains_of_a_scan_are_put_in_order():
     assert (samples.num_chains, samples.num_draws) == (1, 300)
 
 
-def test_chains_that_cannot_be_told_are_asked_for():
-    states, infos = many_chains(4, 300)
+def test_chains_that_cannot_be_told_are_asked_for(four_chains):
+    states, infos = four_chains
     square = jax.tree.map(lambda leaf: leaf[:4], states)
     with pytest.raises(ValueError, match="say by `chain_axis`"):
         jaxpsd.from_blackjax(square)
@@ -131,8 +134,8 @@ def test_unadjusted_chains_are_said_to_be():
     assert jaxpsd.from_blackjax(svgd, target=logdensity)[1].origin.kind == "unknown"
 
 
-def test_more_chains_than_draws_look_swapped():
-    states, _ = many_chains(4, 300)
+def test_more_chains_than_draws_look_swapped(four_chains):
+    states, _ = four_chains
     with pytest.warns(jaxpsd.ChainsWarning, match=r"300 chains of 4 draws each.*`jnp.swapaxes\(x, 0, 1\)`"):
         jaxpsd.PSD(1)(lambda x: -0.5 * jnp.sum(x**2), states.position["beta"])
     # Draws have said what their chains are.
@@ -143,7 +146,7 @@ def test_what_is_no_draws_is_told_by_name():
     vi = blackjax.meanfield_vi(logdensity, optax.adam(0.05), 5)
     with pytest.raises(TypeError, match="`samples` is a MFVIState, the state of a variational approximation"):
         jaxpsd.score(logdensity, vi.init(START))
-    state, _ = blackjax.vi.pathfinder.approximate(KEY, logdensity, START, num_samples=5)
+    state = jax.jit(lambda key: blackjax.vi.pathfinder.approximate(key, logdensity, START, num_samples=5)[0])(KEY)
     with pytest.raises(TypeError, match="`samples` is a PathfinderState"):
         jaxpsd.score(logdensity, state)
     pair = blackjax.vi.pathfinder.sample(KEY, state, 5)

@@ -54,6 +54,7 @@ def test_a_table_is_read_with_names_scores_and_chains(tmp_path):
         ("mu,chain\n1,0\n2,0\n3,1\n", "differ in length"),
         ("mu,chain\n1,0\n2,nan\n", "number of a chain in every row"),
         ("mu,tau\n1,x\n", "could not be read"),
+        (",mu,tau\n0,1,2\n", "a column has no name"),
         ("mu,tau\n1\n", "names 2 columns, but rows have 1"),
         ("mu,tau\n", "no rows of numbers"),
         ("", "no rows of numbers"),

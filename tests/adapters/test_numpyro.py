@@ -68,7 +68,7 @@ def constrained_run():
 
 def test_the_log_density_is_numpyros_potential(constrained_run):
     logdensity, samples = jaxpsd.from_numpyro(constrained_run)
-    potential = initialize_model(KEY, constrained, model_args=(0.7,)).potential_fn
+    potential = jax.jit(initialize_model(KEY, constrained, model_args=(0.7,)).potential_fn)
     for k in (0, 700):
         position = jax.tree.map(lambda leaf, k=k: leaf[k], samples.positions)
         assert float(logdensity(position)) == pytest.approx(-float(potential(position)), rel=1e-5)
@@ -222,7 +222,7 @@ def test_the_density_of_a_guide_is_that_of_its_unconstrained_draws(guide_of, kin
         q = dist.Normal(jnp.stack(loc), jnp.stack(scale)).to_event(1)
     else:
         q = guide.get_posterior(fit.params)
-    np.testing.assert_allclose(log_q, q.log_prob(x), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(log_q, jax.jit(q.log_prob)(x), rtol=1e-3, atol=1e-3)
 
 
 def plates():

@@ -192,7 +192,7 @@ def test_a_set_of_few_draws_changes_nothing_for_the_others(good, chain):
 
 def test_a_set_of_few_draws_is_neither_best_nor_as_good():
     # Ten draws of a sampler that is right, against many of one that is a little off: it may be better, or worse.
-    few, many = normal(4, (10, 2)), normal(5, (400, 2), 1.3)
+    few, many = normal(4, (10, 2)), normal(5, scale=1.3)
     few = few - few.mean(axis=0, keepdims=True)
     for scale in (1.0, 0.8):
         ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"few": scale * few, "many": many})
@@ -234,6 +234,19 @@ def test_pairs_do_not_take_the_signs_of_a_set_of_few_draws(good, chain):
         k = with_slow.labels.index(label)
         alone = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {label: good[label]})
         np.testing.assert_allclose(with_slow.interval[k], alone.interval[0], rtol=0.2)
+
+
+@pytest.mark.parametrize("per_chain", [False, True])
+def test_orders_rank_together_as_by_themselves(per_chain):
+    sets = {"right": normal(1, (6, 100, 2)), "wide": normal(2, (6, 100, 2), 1.3)}
+    options = {"method": "rademacher", "num_replicates": 100, "per_chain": per_chain}
+    psds = [jaxpsd.PSD(order, basis="hermite", transform="target") for order in (1, 2)]
+    together = _rank.rank_orders(KEY, psds[-1], logdensity, sets, (1, 2), **options)
+    for ranking, psd in zip(together, psds, strict=True):
+        alone = jaxpsd.rank(KEY, psd, logdensity, sets, **options)
+        assert ranking.labels == alone.labels
+        for field in ("discrepancy", "interval", "p_value", "replicates", "parts"):
+            np.testing.assert_allclose(getattr(ranking, field), getattr(alone, field), rtol=2e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("per_chain", [False, True])
@@ -392,7 +405,7 @@ def test_mistakes_are_named(change, message):
 
 
 def test_an_unknown_label_is_named():
-    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(1), logdensity, {"a": normal(1)})
+    ranking = jaxpsd.rank(KEY, jaxpsd.PSD(2), logdensity, {"a": normal(1)})
     with pytest.raises(KeyError, match="'b'"):
         ranking.compare("a", "b")
 

@@ -31,29 +31,33 @@ def test_a_given_length_is_kept():
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 45), st.booleans())
 def test_blocks_see_every_draw_once(num_draws, length, weighted):
-    x = jnp.arange(1.0, num_draws + 1)
-    weights = jnp.linspace(1, 2, num_draws) if weighted else None
+    x = np.arange(1, num_draws + 1, dtype=np.float32)
+    weights = np.linspace(1, 2, num_draws, dtype=np.float32) if weighted else None
 
     def on_block(block, block_weights):
         return (block if block_weights is None else block * block_weights).sum(), block.max()
 
-    total, largest = _blocks.sum_over_blocks(on_block, x, weights, min(length, num_draws))
+    @jax.jit
+    def in_blocks(x, weights):
+        mapped = _blocks.map_over_blocks(lambda block: {"twice": 2 * block}, x, min(length, num_draws))
+        return *_blocks.sum_over_blocks(on_block, x, weights, min(length, num_draws)), mapped["twice"]
+
+    total, largest, twice = map(np.asarray, in_blocks(x, weights))
     np.testing.assert_allclose(total, x.sum() if weights is None else (x * weights).sum(), rtol=1e-6)
     assert largest.max() == num_draws
-    mapped = _blocks.map_over_blocks(lambda block: {"twice": 2 * block}, x, min(length, num_draws))
-    np.testing.assert_array_equal(mapped["twice"], 2 * x)
+    np.testing.assert_array_equal(twice, 2 * x)
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 25))
 def test_tiles_see_every_pair_once(num_draws, length):
-    x = jax.random.normal(jax.random.key(num_draws), (num_draws, 2))
-    weights = jnp.linspace(1, 2, num_draws)
+    x = np.random.default_rng(num_draws).normal(size=(num_draws, 2)).astype(np.float32)
+    weights = np.linspace(1, 2, num_draws, dtype=np.float32)
 
     def tile_sum(left, right):
         return left.weights @ (left.arrays @ right.arrays.T) @ right.weights
 
-    total = _blocks.sum_over_tile_pairs(tile_sum, x, weights, min(length, num_draws))
+    total = jax.jit(lambda *given: _blocks.sum_over_tile_pairs(tile_sum, *given, min(length, num_draws)))(x, weights)
     np.testing.assert_allclose(total, weights @ (x @ x.T) @ weights, rtol=1e-4, atol=1e-4)
 
 

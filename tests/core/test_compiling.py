@@ -7,7 +7,7 @@ import pytest
 
 import jaxpsd
 from jaxpsd._core import compiling
-from jaxpsd._core.compiling import compile_by_work, split_key, work
+from jaxpsd._core.compiling import compile_by_work, for_a_report, key_of, split_key, work
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 
@@ -51,6 +51,22 @@ def test_what_is_seldom_called_is_optimised_less(quick):
     assert often._choose((shape,)) is often._quick[1]
 
 
+def test_programs_that_a_report_calls_are_optimised_less(quick):
+    shape = jax.ShapeDtypeStruct((1000,), jnp.float32)
+    program = compile_by_work(lambda x: jax.lax.fori_loop(0, 10**5, lambda _, y: jnp.sin(y), x))
+    with for_a_report():
+        assert program._choose((shape,)) is program._quick[0]
+    assert program._choose((shape,)) is program._quick[1]
+
+
+def test_what_a_report_has_compiled_is_its_own(quick):
+    program = compile_by_work(jnp.sin)
+    with for_a_report():
+        program(X)
+    program(X)
+    assert len(program._chosen) == 2
+
+
 def test_effort_changes_results_by_rounding_alone(quick):
     def function(x):
         return jnp.exp(-(x**2)).sum(axis=0), jnp.linalg.eigh(x.T @ x)
@@ -91,6 +107,12 @@ def test_what_is_remembered_does_not_grow_without_end(quick, monkeypatch):
     for length in range(1, 6):
         double(np.ones(length, np.float32))
     assert len(double._chosen) <= 2
+
+
+def test_keys_are_made_as_ever():
+    key = jax.random.key(3)
+    expected = jax.random.fold_in(jax.random.fold_in(key, 5), 7)
+    assert (jax.random.key_data(key_of(key, 5, 7)) == jax.random.key_data(expected)).all()
 
 
 def test_keys_are_split_as_ever():

@@ -96,6 +96,17 @@ def test_replicates_are_those_of_one_device(draws, options, form):
     assert result.method == expected.method
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.filterwarnings("ignore::jaxpsd.DependentDrawsWarning")
+def test_normal_replicates_are_those_of_one_device(draws, weighted):
+    weights = jax.random.uniform(KEY, (N,)) if weighted else None
+    options = {"method": "gaussian", "num_replicates": 60, "weights": weights}
+    expected = jaxpsd.gof_test(KEY, jaxpsd.PSD(2), logdensity, draws, **options)
+    result = jaxpsd.gof_test(KEY, jaxpsd.PSD(2), logdensity, spread(draws), **options)
+    np.testing.assert_allclose(result.replicates, expected.replicates, rtol=1e-3)
+    assert result.p_value == expected.p_value
+
+
 @pytest.mark.parametrize("devices", [2, 3, pytest.param(5, marks=slow)])
 def test_the_ring_meets_every_pair_once(chain, devices):
     x = chain(0.3, (1, 60 * devices, DIM))[0]

@@ -23,6 +23,7 @@ def normal(rng_key, n):
     return jax.random.normal(rng_key, (n, 2))
 
 
+@partial(jax.jit, static_argnames=("n", "rho", "chains"))
 def autoregressive(rng_key, n, rho=0.8, chains=2):
     """AR(1) chains with standard normal margins."""
     noise = jax.random.normal(rng_key, (n, chains, 2))

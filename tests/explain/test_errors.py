@@ -69,7 +69,7 @@ def test_they_are_right_or_not_known_for_ill_conditioned_targets_in_single_preci
 
 @pytest.mark.parametrize("unit", [1e-15, 1.0, 1e15])
 def test_units_do_not_matter(unit):
-    x = 0.3 + 1.3 * jax.random.normal(jax.random.key(0), (1000, 1))
+    x = 0.3 + 1.3 * jax.random.normal(jax.random.key(0), (1000, 2))
     errors = errors_of(-x / unit, x * unit)
     np.testing.assert_allclose(errors.mean_off, x.mean(axis=0), rtol=1e-3)
     np.testing.assert_allclose(errors.sd_ratio, x.std(axis=0), rtol=1e-3)

@@ -46,19 +46,22 @@ def test_statistics_without_spread_do_no_harm():
     assert np.isfinite(combine(jnp.asarray(constant), jnp.ones(2))).all()
 
 
+# A sum of features and a sum over pairs with each kind of signs, and all discrepancies with one.
 @pytest.mark.parametrize(
-    "options",
+    ("several", "options"),
     [
-        {"method": "rademacher"},
-        {"method": "multinomial"},
-        {"method": "markov", "flip_probability": 0.1},
-        pytest.param({"method": "block", "block_length": 7}, marks=pytest.mark.slow),
+        (SEVERAL, {"method": "rademacher"}),
+        (SEVERAL[1:3], {"method": "multinomial"}),
+        (SEVERAL[1:3], {"method": "markov", "flip_probability": 0.1}),
+        pytest.param(SEVERAL, {"method": "multinomial"}, marks=pytest.mark.slow),
+        pytest.param(SEVERAL, {"method": "markov", "flip_probability": 0.1}, marks=pytest.mark.slow),
+        pytest.param(SEVERAL, {"method": "block", "block_length": 7}, marks=pytest.mark.slow),
     ],
-    ids=lambda options: options["method"],
+    ids=lambda given: given["method"] if isinstance(given, dict) else str(len(given)),
 )
-def test_parts_are_the_tests_of_the_discrepancies_alone(good, options):
-    result = jaxpsd.aggregate_test(KEY, SEVERAL, logdensity, good, num_replicates=99, **options)
-    for k, discrepancy in enumerate(SEVERAL):
+def test_parts_are_the_tests_of_the_discrepancies_alone(good, several, options):
+    result = jaxpsd.aggregate_test(KEY, several, logdensity, good, num_replicates=99, **options)
+    for k, discrepancy in enumerate(several):
         alone = jaxpsd.gof_test(KEY, discrepancy, logdensity, good, num_replicates=99, **options)
         np.testing.assert_allclose(result.parts.statistic[k], alone.statistic, rtol=1e-5)
         np.testing.assert_allclose(result.parts.replicates[:, k], alone.replicates, rtol=1e-3, atol=1e-6)

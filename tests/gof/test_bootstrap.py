@@ -1,6 +1,7 @@
 """Replicates against their definition, with multipliers and Gram matrices written out."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +46,14 @@ def compiled(data, plan, source, wanted):
     return bootstrap(data, plan, source, wanted)[0]
 
 
-def multipliers(source, n):
+@partial(jax.jit, static_argnums=1)
+def rows_of(source, n):
     ready = source.of_share(jnp.zeros(n)) if isinstance(source, Multinomial) else source.prepared(n)
-    return np.asarray(ready.rows(jnp.asarray(0), n), np.float64)
+    return ready.rows(jnp.asarray(0), n)
+
+
+def multipliers(source, n):
+    return np.asarray(rows_of(source, n), np.float64)
 
 
 # Here and below, every run takes both forms, with signs that persist where there is a choice.

@@ -23,9 +23,14 @@ def signs(method):
     return signs_of(KEY, method, METHODS[method], CHAIN, REPLICATES)
 
 
+@partial(jax.jit, static_argnums=(2, 3))
+def rows_of(source, start, length, num_draws):
+    return source.prepared(num_draws).rows(start, length)
+
+
 @cache
 def all_signs(method):
-    return np.asarray(signs(method).prepared(DRAWS).rows(jnp.asarray(0), DRAWS))
+    return np.asarray(rows_of(signs(method), 0, DRAWS, DRAWS))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -90,9 +95,9 @@ def test_block_signs_change_between_blocks_only():
 
 
 def test_any_part_of_the_signs_can_be_had():
-    packed, every = signs("markov").prepared(DRAWS), all_signs("markov")
+    every = all_signs("markov")
     for start, length in [(0, 5), (31, 2), (77, 640), (1999, 1), (1000, 1000)]:
-        rows = packed.rows(jnp.asarray(start), length)
+        rows = rows_of(signs("markov"), start, length, DRAWS)
         np.testing.assert_array_equal(rows, every[start : start + length])
 
 
@@ -119,7 +124,7 @@ def test_places_count_beyond_what_integers_hold():
 
 
 def test_counts_are_multinomial():
-    counts = np.asarray(Multinomial(KEY, 400).of_share(jnp.zeros(200)).counts)
+    counts = np.asarray(jax.jit(Multinomial(KEY, 400).of_share)(np.zeros(200)).counts)
     np.testing.assert_array_equal(counts.sum(axis=0), 200)
     expected = scipy.stats.binom.pmf(np.arange(5), 200, 1 / 200)
     seen = np.bincount(counts.ravel(), minlength=5)[:5] / counts.size
@@ -127,6 +132,7 @@ def test_counts_are_multinomial():
 
 
 def test_counts_are_centred():
-    rows = np.asarray(Multinomial(KEY, 50).of_share(jnp.zeros(100)).rows(jnp.asarray(0), 100))
+    source = Multinomial(KEY, 50)
+    rows = np.asarray(jax.jit(lambda share: source.of_share(share).rows(0, 100))(np.zeros(100)))
     np.testing.assert_array_equal(rows[:, 0], 1)
     np.testing.assert_array_equal(rows[:, 1:].sum(axis=0), 0)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
@@ -114,11 +114,22 @@ def spread(samples: PyTree) -> PyTree:
 def put_together(leaves: list[Array], *, chains: bool) -> list[Array]:
     """Arrays on the same devices, spread if one of them is, with axes of chains and draws merged into one."""
     shards = next((found for leaf in leaves if (found := shards_of(leaf)) is not None), None)
+    leaves = [_without_explicit_axes(leaf) for leaf in leaves]
     if shards is not None:
         leaves = shards.put(leaves)
         return _join_on(shards)(leaves) if chains else leaves
     leaves = [leaves[0], *move_to_devices_of(leaves[0], leaves[1:])]
     return join_draws(leaves) if chains else leaves
+
+
+def _without_explicit_axes(value: Any) -> Any:
+    """The same on the same devices, where the types of arrays do not say how they lie: programs would have to as well."""
+    if not _has_devices(value) or not isinstance(value.sharding, NamedSharding):
+        return value
+    mesh = value.sharding.mesh
+    if not isinstance(mesh, Mesh) or AxisType.Explicit not in mesh.axis_types:
+        return value
+    return jax.device_put(value, NamedSharding(Mesh(mesh.devices, mesh.axis_names), value.sharding.spec))
 
 
 @lru_cache(maxsize=16)
@@ -131,7 +142,7 @@ def shard_like(positions: PyTree, values: PyTree) -> PyTree:
     """Values with an axis of draws, on the devices where the positions are."""
     shards = shards_of(positions)
     if shards is None:
-        return move_to_devices_of(positions, values)
+        return move_to_devices_of(positions, jax.tree.map(_without_explicit_axes, values))
     return values if shards == shards_of(values) else shards.put(values)
 
 

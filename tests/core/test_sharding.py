@@ -1,6 +1,7 @@
 """Draws that are spread over devices: the results of one device, and nothing travels but sums."""
 
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -156,11 +157,20 @@ def test_some_devices_may_have_the_same_draws(draws):
     np.testing.assert_allclose(jaxpsd.PSD(2)(logdensity, x), jaxpsd.PSD(2)(logdensity, draws), rtol=1e-5)
 
 
-def test_draws_cut_in_other_ways_are_put_in_order(chain):
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+def test_draws_cut_in_other_ways_are_put_in_order(chain, axis_type):
     chains = chain(0.5, (3, 80, 2))
-    mesh = jax.make_mesh((8,), ("draws",), axis_types=(AxisType.Auto,))
+    mesh = jax.make_mesh((8,), ("draws",), axis_types=(axis_type,))
     x = jax.device_put(chains, NamedSharding(mesh, PartitionSpec(None, "draws")))
     np.testing.assert_allclose(jaxpsd.PSD(2)(logdensity, x), jaxpsd.PSD(2)(logdensity, chains), rtol=1e-5)
+
+
+def test_a_mesh_may_have_one_device(draws):
+    """Where a script for many devices runs on one."""
+    x = spread(draws, devices=1, axis_type=AxisType.Explicit)
+    expected = jaxpsd.PSD(2)(logdensity, draws)
+    for target in (logdensity, jax.vmap(jax.grad(logdensity))(x)):
+        np.testing.assert_allclose(jaxpsd.PSD(2)(target, x), expected, rtol=1e-5)
 
 
 def test_scores_may_come_from_anywhere(draws):
@@ -243,7 +253,11 @@ def collectives(program, x, *args):
     """Kinds and sizes, in numbers, of all that devices send each other."""
     given = check_input(logdensity, x)
     on_devices = compiled(program, shards_of(given.draws.positions), "sums")
-    text = on_devices.lower(given.data, *args).compile().as_text()
+    return travelling(on_devices.lower(given.data, *args).compile().as_text())
+
+
+def travelling(text):
+    """The same of a compiled program."""
     found = re.findall(
         r"= (.+?) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(", text
     )
@@ -285,6 +299,21 @@ def test_pairs_send_shares_round_a_ring(many_draws):
     found = collectives(_v, many_draws, plan)
     assert {kind for kind, size in found if size > 100} == {"collective-permute"}
     assert max(size for _, size in found) == 10_000 * DIM
+
+
+def test_in_a_program_of_the_users_means_of_features_are_all_that_travels(many_draws):
+    """As the guide to many devices has it."""
+    psd, mesh = jaxpsd.PSD(2), many_draws.sharding.mesh
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=PartitionSpec("draws"), out_specs=PartitionSpec(), check_vma=False)
+    def value(x):
+        means = psd.features(logdensity, x).mean(axis=0)
+        return jnp.linalg.norm(jax.lax.pmean(means, "draws"))
+
+    np.testing.assert_allclose(value(many_draws), psd(logdensity, many_draws), rtol=1e-5)
+    text = value.lower(many_draws).compile().as_text()
+    assert {(kind, size) for kind, size in travelling(text) if size > 1} == {("all-reduce", 9)}
 
 
 @pytest.mark.slow

@@ -78,7 +78,13 @@ def run(smoke: bool) -> dict[str, Any]:
     calls = {COMPILED: lambda: compiled(scores, x), **{name: call(name) for name in targets}}
     best = interleaved_times(calls, rounds=3 if smoke else 300)
     rows = [{"call": name, "ms": 1e3 * time, "beyond": 1e3 * (time - best[COMPILED])} for name, time in best.items()]
-    tests = interleaved_times(tests_of(psd, scores, x), rounds=3 if smoke else 300)
+    tests = []
+    for count in (n,) if smoke else (n, 10 * n):
+        more = jax.random.normal(jax.random.key(0), (count, dim))
+        each = interleaved_times(tests_of(psd, -more, more), rounds=3 if smoke else 300)
+        tests += [
+            {"n": count, "call": name, "ms": 1e3 * time, "ratio": time / each[COMPILED]} for name, time in each.items()
+        ]
     few = x[:2]
     large = logistic(1000 if smoke else 5_000_000, dim)
     data = {
@@ -89,15 +95,14 @@ def run(smoke: bool) -> dict[str, Any]:
     jitted = jax.jit(large)
     times = interleaved_times(data, rounds=1 if smoke else 10)
     return {
-        "n": n, "dim": dim, "rows": rows,
-        "tests": [{"call": name, "ms": 1e3 * time, "ratio": time / tests[COMPILED]} for name, time in tests.items()],
+        "n": n, "dim": dim, "rows": rows, "tests": tests,
         "data": [{"call": name, "ms": 1e3 * time} for name, time in times.items()],
     }  # fmt: skip
 
 
 def render(result: dict[str, Any]) -> str:
     columns = {"call": "`PSD(2)(…, samples)` given", "ms": "ms", "beyond": "beyond the compiled program"}
-    tests = {"call": "`gof_test(…)` given", "ms": "ms", "ratio": "beside the compiled program"}
+    tests = {"n": "draws", "call": "`gof_test(…)` given", "ms": "ms", "ratio": "beside the compiled program"}
     data = {"call": "`score(…)` of two draws given", "ms": "ms"}
     return (
         f"# Eager calls\n\n{result['cpu']}, {result['cores']} cores, {result['date']}: {result['n']} draws in "

@@ -189,17 +189,59 @@ def many_sets(count: int, n: int, dim: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# --- what is looked at anyway -----------------------------------------------------------------------------
+
+
+def of_blackjax(chains: jax.Array) -> Call:
+    diagnostics = import_module("blackjax.diagnostics")
+    both = jax.jit(lambda x: (diagnostics.effective_sample_size(x), diagnostics.potential_scale_reduction(x)))
+    return lambda: both(chains)
+
+
+def of_arviz(chains: jax.Array) -> Call:
+    arviz = import_module("arviz")
+    draws = arviz.convert_to_dataset({"x": np.asarray(chains)})
+    return lambda: arviz.summary(draws)
+
+
+SUMMARIES: dict[str, Callable[[jax.Array], Call]] = {"BlackJAX": of_blackjax, "ArviZ": of_arviz}
+
+
+def reports(chains: int, length: int, dim: int, rounds: int) -> dict[str, Any]:
+    """Milliseconds of a report, of the test in it, and of what other libraries say of the same chains."""
+    x = jax.random.normal(jax.random.key(0), (chains, length, dim))
+    key = jax.random.key(1)
+    calls: dict[str, Call] = {
+        "report": lambda: jaxpsd.diagnose(key, logdensity, x, chains=True, progress=False),
+        "without": lambda: jaxpsd.diagnose(key, logdensity, x, chains=True, second_opinion=False, progress=False),
+        "test": lambda: jaxpsd.adaptive_test(key, logdensity, x, chains=True).p_value,
+    }
+    for name, of_library in SUMMARIES.items():
+        try:
+            calls[name] = of_library(x)
+        except ImportError:
+            continue
+    times = interleaved_times(calls, rounds=rounds)
+    return {"chains": chains, "length": length, "dim": dim, **{name: 1e3 * each for name, each in times.items()}}
+
+
 def run(smoke: bool) -> dict[str, Any]:
     if smoke:
         return {
             "kernel": [kernel_discrepancies(100, 3, 1)],
             "polynomial": [polynomial_discrepancies(200, 3, 2, 20, 1)],
             "sets": [many_sets(4, 50, 2)],
+            "reports": [reports(2, 50, 2, 1)],
         }
     kernel = [kernel_discrepancies(n, 10, rounds) for n, rounds in ((1000, 5), (3000, 2), (10_000, 1))]
     sizes = ((1000, 5, 2), (10_000, 10, 2), (10_000, 10, 3), (1000, 20, 4))
     polynomial = [polynomial_discrepancies(*size, 500, 1) for size in sizes]
-    return {"kernel": kernel, "polynomial": polynomial, "sets": [many_sets(4096, 1000, 10)]}
+    return {
+        "kernel": kernel,
+        "polynomial": polynomial,
+        "sets": [many_sets(4096, 1000, 10)],
+        "reports": [reports(4, *size, 3) for size in ((1000, 5), (10_000, 10), (1000, 50))],
+    }
 
 
 def render(result: dict[str, Any]) -> str:
@@ -217,6 +259,11 @@ def render(result: dict[str, Any]) -> str:
         "sets": "sets", "n": "n", "dim": "d", "values_ms": "all values (ms)", "one_by_one": "one by one / together",
         "tests_ms": "all tests (ms)",
     }  # fmt: skip
+    names = [name for name in SUMMARIES if any(name in row for row in result["reports"])]
+    reports = {
+        "chains": "chains", "length": "draws each", "dim": "d", "report": "diagnose (ms)",
+        "without": "without moved draws (ms)", "test": "adaptive_test (ms)", **{name: f"{name} (ms)" for name in names},
+    }  # fmt: skip
     return (
         f"# Speed beside others\n\n{result['cpu']}, {result['cores']} cores, jax {result['versions']['jax']}, float32, "
         f"{result['date']}. Ratios are from one run, calls taking turns.\n\n"
@@ -227,6 +274,9 @@ def render(result: dict[str, Any]) -> str:
         + table(polynomial, result["polynomial"])
         + "\n## Many sample sets, order 2\n\n"
         + table(sets, result["sets"])
+        + "\n## Reports beside what is looked at anyway\n\n"
+        + table(reports, result["reports"])
+        + "\nBlackJAX: effective sample sizes and R-hat, jitted. ArviZ: `summary`. Independent draws of a Gaussian.\n"
     )
 
 

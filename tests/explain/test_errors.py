@@ -238,5 +238,6 @@ def test_draws_that_are_far_too_narrow_are_judged_by_the_degree_that_can_tell():
     errors = errors_of(logdensity, jnp.asarray(x, jnp.float32))
     assert (right[:3] < 0.2).all()
     low, high = errors.sd_ratio_interval()
-    assert ((low <= right) & (right <= high)).all()
+    # That of the noise may be known or not.
+    assert ((low <= right) & (right <= high) | np.isnan(low)).all()
     assert (high[:3] < 0.25).all()

@@ -20,7 +20,7 @@ from jaxpsd._discrepancies.base import QuadraticDiscrepancy
 from jaxpsd._discrepancies.plans import FeaturePlan, Part, Plan
 from jaxpsd._discrepancies.psd_plans import BASES, KernelPlan, MomentPlan, PolynomialPlan, replicate_bytes
 from jaxpsd._stein import polynomials
-from jaxpsd._stein.coordinates import Transform, check_streamable, resolve
+from jaxpsd._stein.coordinates import Apart, Transform, check_streamable, resolve
 
 # Monomials of higher degrees leave the range of floating-point numbers, and their programs grow with the square.
 _HIGHEST_ORDER = 20
@@ -119,6 +119,8 @@ class PSD(QuadraticDiscrepancy):
         check_choice(self.basis, tuple(BASES), "basis")
         object.__setattr__(self, "interactions", check_interactions(self.interactions, self.order))
         self._check_common()
+        # Products of coordinates that are apart would have two directions.
+        assert not (isinstance(self.transform, Apart) and self.interactions)
         if isinstance(self.penalty, list):
             object.__setattr__(self, "penalty", tuple(self.penalty))
         if self.norm == "l1" and self.form == "dual":

@@ -20,7 +20,7 @@ from jaxpsd._core.types import Block, static
 from jaxpsd._discrepancies.psd import PSD, check_interactions
 from jaxpsd._explain.least_squares import Functions
 from jaxpsd._explain.regression import Regression, best_fit, can_regress, explained_share, regress
-from jaxpsd._stein.coordinates import Affine, Canonical
+from jaxpsd._stein.coordinates import Affine, Apart, Canonical
 from jaxpsd._stein.polynomials import Interactions, num_monomials
 
 # Standard errors to either side between which 95% of a normal distribution lie.
@@ -157,7 +157,7 @@ def are_too_few(effective: float, dim: int) -> bool:
 
 def choose_features(given: Given, coordinates: Canonical, effective: float, *, interactions: bool = True) -> Features:
     """As many as so many independent draws carry."""
-    draws, effective = given.draws, most_effective(effective, coordinates)
+    draws, effective, joint = given.draws, most_effective(effective, coordinates), coordinates.for_regression
     # A Gaussian target leaves nothing unexplained, so that any draws will do that make the features differ.
     is_gaussian = _is_gaussian(coordinates)
     carried = float(coordinates.num_moves) / 2 if is_gaussian else effective / _DRAWS_A_FEATURE
@@ -171,9 +171,7 @@ def choose_features(given: Given, coordinates: Canonical, effective: float, *, i
     def can_be(order: int, products: Interactions) -> bool:
         return can_regress(count_of(order, products), draws.num_draws, weighted=given.weights is not None)
 
-    def psd_of(order: int, products: Interactions) -> PSD:
-        # Without products, axes have to be near the coordinates for these to be explained.
-        transform = coordinates.for_regression if products else coordinates.for_tests
+    def psd_of(order: int, products: Interactions, transform: Affine | Apart) -> PSD:
         return PSD(order, interactions=check_interactions(products, order), basis="hermite", transform=transform)
 
     allowed = [
@@ -183,10 +181,10 @@ def choose_features(given: Given, coordinates: Canonical, effective: float, *, i
     ]
     last_resort = [each for each in _LAST_RESORTS if can_be(*each) and (interactions or not each[1])]
     order, products = next((each for each in allowed if is_affordable(count_of(*each))), (*last_resort, (1, False))[0])
-    psds = [psd_of(order, products)]
+    psds = [psd_of(order, products, joint if products else Apart(joint))]
     both = count_of(order, products) + count_of(4, False)
     if products and draws.dim > 1 and (4, False) in allowed and is_affordable(both):
-        psds.append(psd_of(4, False))
+        psds.append(psd_of(4, False, coordinates.for_tests))
     return Features(psds, max(effective, float(coordinates.num_moves)) if is_gaussian else effective)
 
 

@@ -29,7 +29,7 @@ from jaxpsd._explain.regression import Regression, best_fit, regress
 from jaxpsd._explain.second_opinion import NEARLY_GAUSSIAN, ask, check_second_opinion, is_refuted
 from jaxpsd._gof.dependence import measure_dependence
 from jaxpsd._gof.settings import Settings
-from jaxpsd._stein.coordinates import Canonical, Rule, Transform, canonical, check_transform
+from jaxpsd._stein.coordinates import Apart, Canonical, Rule, Transform, canonical, check_transform
 
 # Random signs, and the level of which moved draws get their share.
 _NUM_SIGNS, _LEVEL = 1000, 0.05
@@ -174,7 +174,7 @@ def _choose_features(
     if order is not None:
         basis = "hermite" if transform is Rule.TARGET else "monomial"
         if transform is Rule.TARGET:
-            transform = coordinates.for_regression if interactions else coordinates.for_tests
+            transform = coordinates.for_regression if interactions else Apart(coordinates.for_regression)
         return [PSD(order, basis=basis, interactions=interactions, transform=transform)], None
     draws, effective = given.draws, float(given.draws.num_draws)
     if given.is_concrete and draws.num_draws > 2 * draws.num_chains:

@@ -151,7 +151,39 @@ def _times(values: Float[Array, "*draws dim"], factor: Array) -> Float[Array, "*
     return einsum("...j,ij->...i", values, factor)
 
 
-Transform = Affine | Rule | None
+@register_dataclass
+@dataclass(frozen=True)
+class Apart:
+    """Each coordinate by itself, and scores along the direction in which it takes the others with it.
+
+    root
+        The location of the target, and a root of its covariance Σ as the scale.
+
+    y_i = (x_i − loc_i)/σ_i, and its score is vᵀs with v = Σe_i/σ_i, along which y_i grows by one: f'' + f' vᵀs has mean
+    zero under the target for any f(y_i). If that is Gaussian, vᵀs = −y_i, however strongly coordinates are correlated:
+    powers of y_i are then explained by as many features, with no need for products.
+    """
+
+    root: Affine
+
+    @property
+    def fallback(self) -> Int[Array, ""] | None:
+        """That of the root."""
+        return self.root.fallback
+
+    def mapping(self) -> Callable[[Array, Array], tuple[Array, Array]]:
+        """As of an `Affine`."""
+        loc, scale = self.root.loc, self.root.scale
+        lengths = jnp.linalg.norm(scale, axis=1) if scale.ndim == 2 else scale
+
+        def apply(x: Array, s: Array) -> tuple[Array, Array]:
+            along = _times(self.root.scores(s), scale) / lengths[None]
+            return ((x - loc[None]) / lengths[None]).astype(x.dtype), along.astype(x.dtype)
+
+        return apply
+
+
+Transform = Affine | Apart | Rule | None
 
 
 def in_coordinates(x: Float[Array, "*draws dim"], transform: Affine | None) -> Float[Array, "*draws dim"]:
@@ -168,7 +200,7 @@ def check_transform(transform: object) -> Transform:
     """None, the name of a rule, or an `Affine`."""
     if isinstance(transform, str):
         return Rule(check_choice(transform, Rule, "transform"))
-    if transform is None or isinstance(transform, Affine):
+    if transform is None or isinstance(transform, Affine | Apart):
         return transform
     wanted = "None, 'center', 'standardize', 'whiten', 'target' or a jaxpsd.Affine"
     raise ValueError(f"`transform` must be {wanted}; got {transform!r}.")
@@ -183,9 +215,11 @@ def check_streamable(transform: object) -> None:
         )
 
 
-def resolve(transform: Transform | str, given: Given) -> Affine | None:
+def resolve(transform: Transform | str, given: Given) -> Affine | Apart | None:
     """The transform that a discrepancy with this setting uses for these draws."""
     transform = check_transform(transform)
+    if isinstance(transform, Apart):
+        return transform
     if not isinstance(transform, Affine):
         return None if transform is None else fit(transform, given)
     dim = given.draws.dim
@@ -303,7 +337,7 @@ def common_transform(rule: Rule, sets: Sequence[Given]) -> Affine:
     return Affine(as_array(loc), as_array(np.median(lengths, axis=0)[:, None] * root), fallback)
 
 
-def find_fallback(transform: Affine | None, draws: Draws) -> tuple[Doubt, ...]:
+def find_fallback(transform: Affine | Apart | None, draws: Draws) -> tuple[Doubt, ...]:
     """Doubt coordinates that were to be the target's, and are partly the draws' own."""
     count = None if transform is None else transform.fallback
     if count is None or not is_concrete(count) or int(count) == 0:

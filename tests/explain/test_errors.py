@@ -186,6 +186,26 @@ def test_the_unit_of_a_gaussian_target_is_exact_where_features_do_not_tell_it():
     assert ((low <= right) & (right <= high))[is_stated].all()
 
 
+@pytest.mark.parametrize("n", [500, 2000])
+def test_errors_in_many_dimensions_take_no_products(n):
+    """Draws of a mean field, and 1.2 times too wide, of a Gaussian with strong correlations, in single precision."""
+    rng, dim = np.random.default_rng(11), 100
+    axes = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+    values = np.geomspace(1, 1e4, dim)
+    covariance, precision = (axes * values) @ axes.T, (axes / values) @ axes.T
+    sd, noise = np.sqrt(np.diag(covariance)), rng.normal(size=(n, dim))
+    for x in (noise / np.sqrt(np.diag(precision)), 1.2 * noise @ np.linalg.cholesky(covariance).T):
+        x = np.asarray(x, np.float32)
+        errors = errors_of(jnp.asarray(-x @ precision, jnp.float32), jnp.asarray(x))
+        x = x.astype(np.float64)
+        for right, (low, high) in (
+            (x.mean(axis=0) / sd, errors.mean_off_interval()),
+            (x.std(axis=0) / sd, errors.sd_ratio_interval()),
+        ):
+            assert ((low - 2e-3 <= right) & (right <= high + 2e-3)).all()
+            assert (high - low).max() < 0.05
+
+
 def test_as_few_features_as_a_gaussian_target_takes():
     x = jax.random.normal(jax.random.key(6), (1000, 2))
     for target, orders in ((-x, [2]), (-(x**3), [4, 4])):

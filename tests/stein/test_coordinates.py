@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxpsd
+from jaxpsd._stein.coordinates import Apart
 
 RULES = ["center", "standardize", "whiten"]
 
@@ -339,3 +340,25 @@ def test_one_extreme_score_leaves_coordinates_that_can_be_inverted(size, place):
     assert np.isfinite(value)
     report = jaxpsd.moment_table(jax.random.key(0), scores, x, method="rademacher")
     assert np.isfinite(report.mean).all()
+
+
+@pytest.mark.usefixtures("x64")
+def test_features_of_coordinates_apart_are_those_of_a_vector_field():
+    """The Stein operator of f'(y_i) along Σe_i/σ_i, by autodiff; Hermite polynomials as f."""
+    x, dim = draws(), 3
+    root = jaxpsd.Affine(x.mean(axis=0), jnp.linalg.cholesky(jnp.cov(x.T)))
+    covariance, lengths = root.scale @ root.scale.T, jnp.linalg.norm(root.scale, axis=1)
+    target = lambda x: -jnp.sum(jnp.cosh((x - root.loc) / lengths))  # noqa: E731
+    psd = jaxpsd.PSD(3, basis="hermite", interactions=False, transform=Apart(root))
+    features = psd.features(target, x)
+    # He_{k−1}/√k!, a k-th of the derivative of the orthonormal polynomial.
+    slopes = (lambda y: 1.0, lambda y: y / 2**0.5, lambda y: (y**2 - 1) / 6**0.5)
+    for k, exponent in enumerate(psd.exponents(dim)):
+        i, degree = int(exponent.argmax()), int(exponent.sum())
+        direction = covariance[i] / lengths[i]
+
+        def field(x, i=i, degree=degree, direction=direction):
+            return slopes[degree - 1]((x[i] - root.loc[i]) / lengths[i]) * direction
+
+        expected = jax.vmap(jaxpsd.stein_operator(field, target, order=1))(x)
+        np.testing.assert_allclose(features[:, k], expected, rtol=1e-8, atol=1e-8)

@@ -123,7 +123,7 @@ def put_together(leaves: list[Array], *, chains: bool) -> list[Array]:
 
 
 def _without_explicit_axes(value: Any) -> Any:
-    """The same on the same devices, where the types of arrays do not say how they lie: programs would have to as well."""
+    """The same on the same devices, with a type that does not say how it lies: programs would have to as well."""
     if not _has_devices(value) or not isinstance(value.sharding, NamedSharding):
         return value
     mesh = value.sharding.mesh

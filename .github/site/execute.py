@@ -13,6 +13,11 @@ from nbclient import NotebookClient
 os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
 
+def says_something(text: str) -> bool:
+    """Not an empty line, nor that widgets for progress are not installed here."""
+    return bool(text.strip()) and "IProgress not found" not in text
+
+
 def main(path: Path) -> None:
     """Execute a notebook in place."""
     notebook = nbformat.read(path, as_version=4)
@@ -26,7 +31,7 @@ def main(path: Path) -> None:
             for out in cell.outputs:
                 if out.output_type == "stream":
                     out.text = out.text.rstrip() + "\n"
-            cell.outputs = [out for out in cell.outputs if out.output_type != "stream" or out.text.strip()]
+            cell.outputs = [out for out in cell.outputs if out.output_type != "stream" or says_something(out.text)]
     nbformat.write(notebook, path)
 
 

@@ -80,8 +80,8 @@ class compile_by_work:
 
     def __init__(self, function: Callable[..., Any], *, seldom: bool = False, **options: Any) -> None:
         self.__doc__, self.__name__ = function.__doc__, function.__name__
-        self._usual = jax.jit(function, **options)
-        self._quick = [jax.jit(function, compiler_options=level, **options) for _, level in _LEVELS]
+        self._compile = partial(jax.jit, function, **options)
+        self._usual = self._compile()
         self._seldom = seldom
         self._chosen: dict[Any, Callable[..., Any]] = {}
 
@@ -106,9 +106,9 @@ class compile_by_work:
         amount = work(self._usual.trace(*args).jaxpr.jaxpr)
         is_seldom = self._seldom or _is_for_a_report.get()
         limits = _MOST_OF_A_REPORT if is_seldom else [most for most, _ in _LEVELS]
-        for most, program in zip(limits, self._quick, strict=True):
-            if amount <= most and _are_known():
-                return program
+        for most, (_, options) in zip(limits, _LEVELS, strict=True):
+            if amount <= most:
+                return self._compile(compiler_options=_usable(options))
         return self._usual
 
 
@@ -140,14 +140,18 @@ def _one() -> jax.Array:
         return jax.device_put(np.float32(1))
 
 
-@cache
-def _are_known() -> bool:
-    """Whether this version of XLA has these options, and users have not set them themselves."""
-    options = _LEVELS[0][1]
+def _usable(options: Options) -> Options:
+    """Those that this version of XLA has; none where users have set any of them themselves."""
     if any(option in os.environ.get("XLA_FLAGS", "") for option in options):
-        return False
+        return {}
+    return {option: value for option, value in options.items() if _is_known(option, value)}
+
+
+@cache
+def _is_known(option: str, value: bool | int) -> bool:
+    """Whether this version of XLA has an option."""
     try:
-        jax.jit(lambda: np.float32(0), compiler_options=options)()
+        jax.jit(lambda: np.float32(0), compiler_options={option: value})()
     except jax.errors.JaxRuntimeError:
         return False
     return True

@@ -81,7 +81,7 @@ class compile_by_work:
     def __init__(self, function: Callable[..., Any], *, seldom: bool = False, **options: Any) -> None:
         self.__doc__, self.__name__ = function.__doc__, function.__name__
         self._compile = partial(jax.jit, function, **options)
-        self._usual = self._compile()
+        self._usual, self._quick = self._compile(), dict[int, Callable[..., Any]]()
         self._seldom = seldom
         self._chosen: dict[Any, Callable[..., Any]] = {}
 
@@ -106,10 +106,12 @@ class compile_by_work:
         amount = work(self._usual.trace(*args).jaxpr.jaxpr)
         is_seldom = self._seldom or _is_for_a_report.get()
         limits = _MOST_OF_A_REPORT if is_seldom else [most for most, _ in _LEVELS]
-        for most, (_, options) in zip(limits, _LEVELS, strict=True):
-            if amount <= most:
-                return self._compile(compiler_options=_usable(options))
-        return self._usual
+        level = next((level for level, most in enumerate(limits) if amount <= most), None)
+        if level is None:
+            return self._usual
+        if level not in self._quick:
+            self._quick[level] = self._compile(compiler_options=_usable(_LEVELS[level][1]))
+        return self._quick[level]
 
 
 def work(jaxpr: core.Jaxpr) -> int:

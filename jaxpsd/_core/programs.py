@@ -10,12 +10,13 @@ from jax.core import ShapedArray
 from jax.extend import core
 from jax.sharding import NamedSharding
 from jax.tree_util import register_dataclass
+from jaxtyping import Array, Bool
 
 from jaxpsd._core.blocks import block_length, map_over_blocks, num_draws
 from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import one_position, ravel
 from jaxpsd._core.sharding import CUT, WHOLE, Shards, as_local, move_to_devices_of, shards_of
-from jaxpsd._core.types import Block, PyTree, Weights, static
+from jaxpsd._core.types import Block, PyTree, Scalar, Weights, static
 
 if TYPE_CHECKING:
     from jaxpsd._core.scores import Given, Score
@@ -74,6 +75,8 @@ class Data:
         Coordinates in which to score, where not in those of the positions; it has a `mapping` of positions and scores.
     shows_positions
         Whether a position that is not finite has to show in its score, for features that may not look at positions.
+    count
+        How many draws there are without those that chains are filled up with, which have weight zero; None if none is.
     """
 
     positions: PyTree
@@ -82,6 +85,7 @@ class Data:
     score: "Score | None"
     transform: Any = None
     shows_positions: bool = static(default=False)
+    count: Scalar | None = None
 
     @property
     def rows(self) -> PyTree:
@@ -92,6 +96,16 @@ class Data:
     def num_draws(self) -> int:
         """How many draws there are, on all devices."""
         return num_draws(self.positions)
+
+    @property
+    def num_real(self) -> int | Scalar:
+        """The same without those that chains are filled up with."""
+        return self.num_draws if self.count is None else self.count
+
+    @property
+    def is_real(self) -> Bool[Array, " draws"] | None:
+        """Which draws are not there to fill up; None if all."""
+        return None if self.count is None or self.weights is None else self.weights > 0
 
     @property
     def x(self) -> jax.ShapeDtypeStruct:
@@ -122,7 +136,7 @@ class Data:
         is_computed = self.score is not None or self.transform is not None or self.shows_positions
         length = block_length(n, 4 * dim * itemsize) if is_computed else n
         x, s = map_over_blocks(self.scorer(), self.rows, length)
-        return Data(x, s, self.weights, None)
+        return Data(x, s, self.weights, None, count=self.count)
 
 
 SPECS = Data(CUT, CUT, CUT, WHOLE, WHOLE)  # pyright: ignore[reportArgumentType]

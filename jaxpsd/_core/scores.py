@@ -7,19 +7,27 @@ from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 
 from jaxpsd._core.checks import check_finite, check_samples, check_scores, check_weights, find_coarse_draws, is_concrete
+from jaxpsd._core.compiling import as_arrays_together
 from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.draws import Draws, Structure, one_position, ravel
+from jaxpsd._core.filling import common_size, fill_chains, shorten_chains
 from jaxpsd._core.functions import check_function, checked_logdensity
 from jaxpsd._core.programs import Data, block_scores, run
+from jaxpsd._core.sharding import shards_of
 from jaxpsd._core.states import doubt_layout
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import LogDensityFn, PyTree, Target, Weights, static
 
 _JITTED = type(jax.jit(lambda: None))
+
+# With more draws, programs run for about as long as it takes to compile them.
+_MOST_FILLED = 2**14 - 1
+
 _kept: WeakKeyDictionary[Any, dict[Structure, "Score"]] = WeakKeyDictionary()
 
 
@@ -68,18 +76,46 @@ def guarded_score(logdensity: Callable[..., Any]) -> Callable[..., PyTree]:
 
 
 class Given(NamedTuple):
-    """What the user has given, checked; `target` is how to score the draws, or their scores, or None if nobody asks."""
+    """What the user has given, checked; `target` is how to score the draws, or their scores, or None if nobody asks.
+
+    Programs may be shown the same draws `filled` up to a common number.
+    """
 
     draws: Draws
     target: Score | PyTree = None
     weights: Weights = None
     doubts: tuple[Doubt, ...] = ()
+    filled: Data | None = None
 
     @property
     def data(self) -> Data:
         """What programs see."""
+        if self.filled is not None:
+            return self.filled if self.target is not None else replace(self.filled, scores=None, score=None)
         scores, score = (None, self.target) if isinstance(self.target, Score) else (self.target, None)
         return Data(self.draws.positions, scores, self.weights, score)
+
+    @property
+    def chain_length(self) -> int:
+        """Draws of each chain, as programs see them."""
+        return self.data.num_draws // self.draws.num_chains
+
+    def filled_up(self) -> "Given":
+        """The same with chains filled up to a common length, so that programs compiled for other draws serve.
+
+        Few draws of equal weight on one device: those that fill up have weight zero.
+        """
+        draws, chains = self.draws, self.draws.num_chains
+        is_one_piece = self.is_concrete and shards_of(draws.positions) is None
+        if not is_one_piece or self.weights is not None or draws.num_draws > _MOST_FILLED:
+            return self
+        own = draws.num_draws // chains
+        length = common_size(own)
+        data = self.data
+        positions, scores = fill_chains((data.positions, data.scores), chains, length)
+        weights = np.tile(np.arange(length) < own, chains).astype(draws.dtype) / draws.num_draws
+        parts = {"positions": positions, "scores": scores, "weights": weights, "count": np.asarray(draws.num_draws)}
+        return self._replace(filled=replace(data, **as_arrays_together(parts)))
 
     @property
     def is_concrete(self) -> bool:
@@ -88,12 +124,19 @@ class Given(NamedTuple):
 
     def with_scores(self) -> "Given":
         """The same with scores that are evaluated, once, unless they are given."""
-        return self._replace(target=self.scores) if isinstance(self.target, Score) else self
+        if not isinstance(self.target, Score):
+            return self
+        scores = run(_scores, self, result="draws")
+        if self.filled is None:
+            return self._replace(target=scores)
+        chains = self.draws.num_chains
+        own = as_arrays_together(shorten_chains(scores, chains, self.draws.num_draws // chains))
+        return self._replace(target=own, filled=replace(self.filled, scores=scores, score=None))
 
     @property
     def scores(self) -> PyTree:
         """Scores of all draws."""
-        return run(_scores, self, result="draws") if isinstance(self.target, Score) else self.target
+        return self.with_scores().target
 
     def check_finite(self) -> None:
         """Name the first draw that is not finite, or whose score is not."""

@@ -28,7 +28,7 @@ from jaxpsd._core.sharding import as_local
 from jaxpsd._core.tracing import Traced
 from jaxpsd._core.types import PyTree, Scalar, Target
 from jaxpsd._discrepancies.plans import FEW, FeaturePlan, Plan, safe_root
-from jaxpsd._stein.coordinates import Affine, Rule, check_transform, find_fallback
+from jaxpsd._stein.coordinates import Affine, Apart, Rule, check_transform, find_fallback
 
 # A few draws with most of Σ‖τ‖² are a reason for doubt, unless there are not many more of them.
 _MOST, _ENOUGH_DRAWS = 0.8, 500
@@ -138,7 +138,7 @@ class Discrepancy(ABC):
         settings = vars(self)
         if settings.get("block_size") is not None:
             object.__setattr__(self, "block_size", check_positive_integer(settings["block_size"], "block_size"))
-        if "transform" in settings:
+        if "transform" in settings and not isinstance(settings["transform"], Apart):
             object.__setattr__(self, "transform", check_transform(settings["transform"]))
         if isinstance(locations := settings.get("locations"), list | tuple):
             object.__setattr__(self, "locations", np.asarray(locations))

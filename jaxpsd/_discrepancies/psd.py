@@ -101,7 +101,7 @@ class PSD(QuadraticDiscrepancy):
     _: KW_ONLY
     interactions: polynomials.Interactions = static(default=True)
     basis: Literal["monomial", "hermite"] = static(default="monomial")
-    transform: Transform | str = None
+    transform: Transform | Apart | str = None
     norm: Literal["l2", "l1"] = static(default="l2")
     penalty: ArrayLike | None = None
     form: Literal["auto", "primal", "dual"] = static(default="auto")
@@ -193,7 +193,7 @@ class PSD(QuadraticDiscrepancy):
 
     def _plan_settings(self, given: Given) -> dict[str, Any]:
         return {
-            "transform": resolve(self.transform, given),
+            "transform": self.transform if isinstance(self.transform, Apart) else resolve(self.transform, given),
             "multiplier": self._multiplier(given.draws),
             "order": self.order,
             "interactions": self.interactions,

@@ -146,7 +146,7 @@ def _report(
     """The report on what has been checked; `show` is told what is being done."""
     draws, num_replicates = unscored.draws, settings.num_replicates
     show("scores and coordinates of the target")
-    given = unscored.with_scores()
+    given = unscored.filled_up().with_scores()
     given.check_finite()
     order, interactions = features_for(draws, num_replicates, weighted=given.weights is not None)
     # Coordinates, and how dependent the draws are, serve the test, the table and the moves.

@@ -172,10 +172,11 @@ def _choose_features(
 ) -> tuple[list[PSD], float | None]:
     """The PSDs whose features to regress on, and how many draws these are worth, where it had to be found out."""
     if order is not None:
-        basis = "hermite" if transform is Rule.TARGET else "monomial"
-        if transform is Rule.TARGET:
-            transform = coordinates.for_regression if interactions else Apart(coordinates.for_regression)
-        return [PSD(order, basis=basis, interactions=interactions, transform=transform)], None
+        if transform is not Rule.TARGET:
+            return [PSD(order, interactions=interactions, transform=transform)], None
+        joint = coordinates.for_regression
+        axes = joint if interactions else Apart(joint)
+        return [PSD(order, basis="hermite", interactions=interactions, transform=axes)], None
     draws, effective = given.draws, float(given.draws.num_draws)
     if given.is_concrete and draws.num_draws > 2 * draws.num_chains:
         leading = PSD(2, basis="hermite", transform=coordinates.for_tests, form="primal")

@@ -48,7 +48,8 @@ def find_errors(errors: ImpliedErrors, chance: Chance, names: tuple[str, ...], m
         say: Callable[..., tuple[str, float, tuple[float, float]]],
     ) -> None:
         """Errors on a scale on which they are about normal; standard errors by chance, of the estimate, and unseen."""
-        by_chance, se, unseen = uncertainty
+        # Squares of what is known no better than by a large number may be beyond single precision.
+        by_chance, se, unseen = (np.asarray(part, np.float64) for part in uncertainty)
         scores = np.abs(off) / np.sqrt(by_chance**2 + se**2 + (unseen / NORMAL_95) ** 2)
         for at in zip(*np.nonzero((scores > _STANDS_OUT) & np.isfinite(scores)), strict=True):
             text, error, interval = say(*map(int, at))

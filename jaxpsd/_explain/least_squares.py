@@ -18,7 +18,7 @@ from jaxpsd._core.blocks import block_length, einsum, map_over_blocks, sum_over_
 from jaxpsd._core.draws import join_draws, split_draws
 from jaxpsd._core.programs import Data
 from jaxpsd._core.types import Block, PyTree, Scalar, Weights, static
-from jaxpsd._discrepancies.plans import FeaturePlan, Plan
+from jaxpsd._discrepancies.plans import FeaturePlan, Plan, weights_of
 from jaxpsd._explain.extremes import inverse_scale, mean_over_draws, weights_without_extremes
 
 # Ridges to choose from, in units of the features' variance; and those of double precision, which are for fits that are
@@ -85,7 +85,7 @@ class _Fit(NamedTuple):
 
 def from_features(data: Data, problem: Problem) -> _Fits:
     """Weights for the draws; then two passes: the normal equations, and residuals and influences."""
-    x, n = data.x, data.num_draws
+    x, rows, n = data.x, data.num_draws, data.num_real
     plans = [plan for plan in problem.plans if isinstance(plan, FeaturePlan)]
     scorer, moved = data.scorer(), [plan.prepare(data).scorer() for plan in plans]
 
@@ -100,8 +100,8 @@ def from_features(data: Data, problem: Problem) -> _Fits:
 
     first = all_values(data.first_row())
     working = sum(plan.working_bytes(x) for plan in plans)
-    length = block_length(n, working + 8 * (x.shape[1] + first.size) * x.dtype.itemsize)
-    given = jnp.full(n, 1 / n, x.dtype) if data.weights is None else data.weights
+    length = block_length(rows, working + 8 * (x.shape[1] + first.size) * x.dtype.itemsize)
+    given = weights_of(data)
     weights, tau_offset = weights_without_extremes(all_features, data.rows, given, length)
     # Offsets that all values share cost no digits: nearly the means, in which no extreme draw has a part.
     plain_mean = mean_over_draws(all_values, data.rows, given, length)
@@ -150,7 +150,7 @@ def from_features(data: Data, problem: Problem) -> _Fits:
 
     def residuals(stretches: PyTree) -> tuple[Block, Block, Block]:
         block, block_weights = join_draws(stretches)
-        share = n * block_weights[:, None]
+        share = rows * block_weights[:, None]
         centred, f = features(block) - centre[None], values(block) - f_mean[None]
 
         def of_fit(fit: _Fit) -> tuple[Block, Block]:
@@ -165,7 +165,7 @@ def from_features(data: Data, problem: Problem) -> _Fits:
         root = jnp.sqrt(share)[:: problem.stretch]
         return influence, root[:, None] * e[:: problem.stretch], root * f[:: problem.stretch]
 
-    chain = n // problem.num_chains
+    chain = rows // problem.num_chains
     whole = chain - chain % problem.stretch
     kept = join_draws(jax.tree.map(lambda leaf: leaf[:, :whole], split_draws((data.rows, weights), problem.num_chains)))
     grouped = split_draws(kept, problem.num_chains * whole // problem.stretch)
@@ -230,7 +230,7 @@ def _left_out(
     deviation: Float[Array, "block functions"],
     leverage: Float[Array, " block"],
     freedom: Scalar,
-    n: int,
+    n: int | Scalar,
     effective: Scalar,
 ) -> Float[Array, "block functions"]:
     """The residuals of a fit to all other draws.

@@ -259,7 +259,7 @@ def moment_table(
     names = check_names(names, given.draws)
     with showing("moment_table", progress=progress) as show, for_a_report():
         show("regressing moments")
-        table, test = make_table(rng_key, psd, given.with_scores(), settings, names)
+        table, test = make_table(rng_key, psd, given.filled_up().with_scores(), settings, names)
     warn_of(test.doubts)
     return table
 

@@ -174,6 +174,9 @@ def regress(
         takes_part = np.ones((1, 1), bool)
     problem = Problem(plans, functions, takes_part, as_array(effective, draws.dtype), draws.num_chains, stretch)
     program = least_squares.from_features if are_few else least_squares.from_gram
+    if not are_few:
+        # All of whose draws have the same weight.
+        given = given._replace(filled=None)
     fit = run(program, given, problem, result="gathered", seldom=True)
     if is_concrete(fit) and not all(np.isfinite(leaf).all() for leaf in fit):
         remedy = "Is `fn` finite at every draw? Otherwise use `transform='standardize'`, or float64."

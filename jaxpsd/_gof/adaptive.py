@@ -28,7 +28,7 @@ from jaxpsd._gof.dependence import Dependence
 from jaxpsd._gof.gof_test import score_in_advance
 from jaxpsd._gof.result import GofResult
 from jaxpsd._gof.settings import Settings, check_bootstrap, check_several
-from jaxpsd._stein.coordinates import Affine, Transform, resolve
+from jaxpsd._stein.coordinates import Affine, Apart, Transform, resolve
 from jaxpsd._stein.fitting import score_linearity
 from jaxpsd._stein.polynomials import Interactions, num_monomials
 
@@ -212,7 +212,7 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
     return _Parts(contributions, tuple(left_out))
 
 
-def _fallback(transform: Transform | str) -> int:
+def _fallback(transform: Transform | Apart | str) -> int:
     """In how many directions coordinates are the draws' own, as far as values can be looked at."""
     count = transform.fallback if isinstance(transform, Affine) else None
     return int(count) if count is not None and is_concrete(count) else 0

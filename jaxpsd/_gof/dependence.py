@@ -17,9 +17,9 @@ import numpy as np
 from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int
 
-from jaxpsd._core.blocks import block_length, einsum, map_over_blocks
+from jaxpsd._core.blocks import block_length, einsum, map_over_blocks, weighted
 from jaxpsd._core.compiling import compile_by_work
-from jaxpsd._core.draws import Draws, split_draws
+from jaxpsd._core.draws import split_draws
 from jaxpsd._core.programs import Data, run
 from jaxpsd._core.scores import Given
 from jaxpsd._core.sharding import assemble_shares, shards_of, share_index, with_next_share
@@ -66,12 +66,14 @@ def measure_dependence(given: Given, plan: Plan) -> Dependence:
     """Measure the autocorrelation time in a pilot pass, over as many of the last draws as it takes."""
     draws = given.draws
     chain = draws.num_draws // draws.num_chains
+    # What chains are filled up with is at their ends, too.
+    more = given.chain_length - chain
     length = min(chain, max(2, PILOT_DRAWS // draws.num_chains))
     while True:
         stride = max(1, min(length * draws.num_chains // _POINTS, length // 2))
         kept = length - length % stride
-        shape = _Shape(draws.num_chains, kept // stride, stride)
-        found = run(_pilot, given, plan, _stretches(draws, kept, stride), shape)
+        shape = _Shape(draws.num_chains, (kept + more) // stride, stride)
+        found = run(_pilot, given, plan, _stretches(given, kept + more, stride), shape)
         times, errors, lag_one = map(np.asarray, found)
         time = float(times.max())
         if length == chain or time * _ENOUGH_TIMES < length:
@@ -93,19 +95,19 @@ class _Shape(NamedTuple):
     stride: int
 
 
-def _stretches(draws: Draws, kept: int, stride: int) -> tuple[_Places, _Places]:
+def _stretches(given: Given, kept: int, stride: int) -> tuple[_Places, _Places]:
     """The last draws of each chain, in stretches of successive draws, a row for those that begin in each share.
 
     Which draw of the share each begins with; and which of all stretches it is, chain by chain: one too many where a
     share has fewer than others.
     """
-    shards = shards_of(draws.positions)
+    shards, num_chains, per_chain = shards_of(given.draws.positions), given.draws.num_chains, given.chain_length
     shares = 1 if shards is None else shards.count
-    per_chain, per_share = draws.num_draws // draws.num_chains, draws.num_draws // shares
+    per_share = num_chains * per_chain // shares
     if stride > per_share:
-        raise ValueError(f"{draws.num_draws:,} draws are too few for {shares:,} devices; use fewer.")
+        raise ValueError(f"{given.draws.num_draws:,} draws are too few for {shares:,} devices; use fewer.")
     within = np.arange(per_chain - kept, per_chain, stride)
-    first = (per_chain * np.arange(draws.num_chains)[:, None] + within[None]).ravel()
+    first = (per_chain * np.arange(num_chains)[:, None] + within[None]).ravel()
     share = first // per_share
     start = np.zeros((shares, np.bincount(share).max()), np.int32)
     number = np.full_like(start, len(first))
@@ -140,19 +142,22 @@ def _pilot(data: Data, plan: Plan, stretches: tuple[_Places, _Places], shape: _S
         within = tau - mean.ravel()[None]
         return mean, total(within**2) / shape.stride, total(within[1:] * within[:-1])
 
-    points = shape.num_chains * shape.per_chain
+    rows = shape.num_chains * shape.per_chain
     one = jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype)
     count = jax.eval_shape(looked_at, one, one).shape[1]
     start, number = (jnp.asarray(part)[share_index()] for part in stretches)
     # Features of a stretch are gone through three times, which takes long unless they are in cache.
     length = block_length(len(start), 4 * count * shape.stride * x.dtype.itemsize, _CACHE)
     of_share = map_over_blocks(summaries, start, length)
-    means, squares, products = (assemble_shares(part, number, points) for part in of_share)
+    means, squares, products = (assemble_shares(part, number, rows) for part in of_share)
 
-    centre = means.mean(axis=0)
-    series = (means - centre[None]).reshape(shape.num_chains, -1, means.shape[1])
-    between = (series**2).mean(axis=(0, 1))
-    variance = squares.mean(axis=0) + between
+    # Chains that are filled up are so short that each stretch is a single draw.
+    points = rows if data.count is None else data.count
+    seen = None if data.is_real is None else data.is_real.astype(x.dtype)
+    centre = weighted(means, seen).sum(axis=0) / points
+    series = weighted(means - centre[None], seen).reshape(shape.num_chains, -1, means.shape[1])
+    between = (series**2).sum(axis=(0, 1)) / points
+    variance = weighted(squares, seen).sum(axis=0) / points + between
     # A feature that hardly varies, as seen in its digits, has no correlations to speak of.
     varies = variance > (jnp.finfo(means.dtype).eps * jnp.abs(centre)) ** 2
     variance = jnp.where(varies, variance, 1)
@@ -161,7 +166,7 @@ def _pilot(data: Data, plan: Plan, stretches: tuple[_Places, _Places], shape: _S
     if shape.stride == 1:
         successive = (series[:, 1:] * series[:, :-1]).sum(axis=(0, 1)) / points
     else:
-        successive = products.sum(axis=0) / (points * (shape.stride - 1)) + between
+        successive = products.sum(axis=0) / (rows * (shape.stride - 1)) + between
     times = jnp.where(varies, times * shape.stride * between / variance, 1)
     return times, error, jnp.where(varies, successive / variance, 0)
 
@@ -171,7 +176,7 @@ def times_by_chain(given: Given, plan: Plan) -> Float[np.ndarray, " chains"]:
     count = given.draws.num_chains
     chain = given.draws.num_draws // count
     stride = max(1, min(chain // _POINTS, chain // 2))
-    shape = _Shape(count, chain // stride, stride)
+    shape = _Shape(count, given.chain_length // stride, stride)
     return np.maximum(run(_times_by_chain, given, plan, shape, result="gathered"), 1)
 
 
@@ -181,12 +186,14 @@ def _times_by_chain(data: Data, plan: Plan, shape: _Shape) -> Float[Array, " cha
     stretches = start[None], np.arange(shape.per_chain)[None]
     alone = shape._replace(num_chains=1)
 
-    def time(rows: PyTree) -> Scalar:
-        positions, scores = rows
-        chain = replace(data, positions=positions, scores=scores, weights=None)
-        return _pilot(chain, plan, stretches, alone)[0].max()
+    count = None if data.count is None else data.count / shape.num_chains
 
-    return jax.lax.map(time, split_draws(data.rows, shape.num_chains))
+    def time(chain: PyTree) -> Scalar:
+        (positions, scores), weights = chain
+        alone_data = replace(data, positions=positions, scores=scores, weights=weights, count=count)
+        return _pilot(alone_data, plan, stretches, alone)[0].max()
+
+    return jax.lax.map(time, split_draws((data.rows, data.weights), shape.num_chains))
 
 
 @partial(compile_by_work, static_argnums=1)

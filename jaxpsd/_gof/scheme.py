@@ -102,7 +102,7 @@ def choose_bootstrap(
             )
         check_normal(given, plan)
         return Scheme(method, Normal(key_of_bits(rng_key), num_replicates), None, time, 0.0)
-    signs = signs_of(rng_key, method, parameter, chain, num_replicates)
+    signs = signs_of(rng_key, method, parameter, given.chain_length, num_replicates)
     return Scheme(method, signs, parameter, time, floor_of(method, parameter, n, chains))
 
 

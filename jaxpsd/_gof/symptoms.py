@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxpsd._core.blocks import weighted
 from jaxpsd._core.checks import is_concrete
 from jaxpsd._core.doubts import DependentDrawsWarning, Doubt, ScalesWarning
 from jaxpsd._core.draws import Draws
@@ -49,13 +50,15 @@ class Symptoms(NamedTuple):
 def observe(plan: Plan, x: Block, s: Block, weights: Weights, num_draws: int) -> tuple[PyTree, Float[Array, " few"]]:
     """What a block adds to the sums, and its most extreme draws, which are stacked."""
     extremeness, largest = plan.extremes(x, s, weights, num_draws)
-    # Successive draws, so the first ones of each block where there are many.
+    # Successive draws, so the first ones of each block where there are many; but those without weight.
     some = ceil(len(x) * min(1, _DRAWS_LOOKED_AT / num_draws))
     x, s = x[:some], s[:some]
+    seen = None if weights is None else (weights[:some] > 0).astype(x.dtype)
+    count = jnp.asarray(len(x), x.dtype) if seen is None else seen.sum()
     # Within blocks: an offset that all draws share then costs no digits, and a drift shows all the same.
     u = jnp.concatenate([x, s, x * s], axis=1)
-    u = u - u.mean(axis=0, keepdims=True)
-    count = jnp.asarray(len(x), x.dtype)
+    mean = weighted(u, seen).sum(axis=0, keepdims=True) / jnp.maximum(count, 1)
+    u = weighted(u - mean, seen)
     return (extremeness, (u**2).sum(axis=0), (u[1:] * u[:-1]).sum(axis=0), count), largest
 
 

@@ -7,7 +7,6 @@ sizes not met before seldom mean compiling again.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil, log2
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxpsd._core.blocks import sets_at_once
 from jaxpsd._core.checks import as_real, check_key, check_same_shapes, check_samples, is_concrete, shapes_of
 from jaxpsd._core.doubts import Doubt, warn_of
+from jaxpsd._core.filling import common_size
 from jaxpsd._core.scores import Score, check_target
 from jaxpsd._core.sharding import move_to_devices_of
 from jaxpsd._core.tracing import Traced
@@ -223,7 +223,7 @@ def _unequal_sets(
     # The U-statistic has no weights, such as zero.
     has_weights = dict(task.test_options).get("method") not in UNBIASED
     may_fill = has_weights and not discrepancy._chooses_by_all_draws
-    lengths = np.array([_common_size(size) for size in sizes]) if may_fill else sizes
+    lengths = np.array([common_size(size) for size in sizes]) if may_fill else sizes
     results, places = [], []
     for length in np.unique(lengths):
         members = np.flatnonzero(lengths == length)
@@ -254,7 +254,7 @@ def _equal_sets(
         check_same_shapes(target, sets, "Scores must have the structure and shape of `sets`")
     count = len(jax.tree.leaves(sets)[0])
     at_a_time = max(1, _CALL_BYTES // (draws.num_draws * draws.dim * draws.dtype.itemsize))
-    size = min(at_a_time, _common_size(count)) if weights is not None or count > at_a_time else count
+    size = min(at_a_time, common_size(count)) if weights is not None or count > at_a_time else count
     num_replicates = dict(task.test_options).get("num_replicates", 0)
     columns = (discrepancy._num_features(draws) or draws.num_draws) + num_replicates
     together = sets_at_once(draws.num_draws * columns * draws.dtype.itemsize)
@@ -289,12 +289,6 @@ def _results_of(
         return task.result_of(discrepancy, key, scores if score is None else score, samples, weights)
 
     return jax.lax.map(once, given, batch_size=together)
-
-
-def _common_size(size: int) -> int:
-    """At least this, and one of four sizes for each power of two: at most a quarter too many."""
-    unit = 2 ** max(0, ceil(log2(size)) - 3)
-    return ceil(size / unit) * unit
 
 
 def _filled_up(sets: Sequence[PyTree], length: int) -> PyTree:

@@ -183,7 +183,7 @@ class Apart:
         return apply
 
 
-Transform = Affine | Apart | Rule | None
+Transform = Affine | Rule | None
 
 
 def in_coordinates(x: Float[Array, "*draws dim"], transform: Affine | None) -> Float[Array, "*draws dim"]:
@@ -200,7 +200,7 @@ def check_transform(transform: object) -> Transform:
     """None, the name of a rule, or an `Affine`."""
     if isinstance(transform, str):
         return Rule(check_choice(transform, Rule, "transform"))
-    if transform is None or isinstance(transform, Affine | Apart):
+    if transform is None or isinstance(transform, Affine):
         return transform
     wanted = "None, 'center', 'standardize', 'whiten', 'target' or a jaxpsd.Affine"
     raise ValueError(f"`transform` must be {wanted}; got {transform!r}.")
@@ -215,11 +215,9 @@ def check_streamable(transform: object) -> None:
         )
 
 
-def resolve(transform: Transform | str, given: Given) -> Affine | Apart | None:
+def resolve(transform: Transform | str, given: Given) -> Affine | None:
     """The transform that a discrepancy with this setting uses for these draws."""
     transform = check_transform(transform)
-    if isinstance(transform, Apart):
-        return transform
     if not isinstance(transform, Affine):
         return None if transform is None else fit(transform, given)
     dim = given.draws.dim

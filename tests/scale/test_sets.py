@@ -120,13 +120,6 @@ def test_few_programs_serve_many_sizes():
     assert _sets._results_of._cache_size() == before + 1
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 9, 100, 1000, 1025, 10**6 + 1])
-def test_common_sizes_are_few_and_not_much_larger(size):
-    common = _sets._common_size(size)
-    assert size <= common <= 1.25 * size
-    assert {_sets._common_size(size) for size in range(513, 1025)} == {640, 768, 896, 1024}
-
-
 def test_memory_does_not_grow_with_the_number_of_sets(stacked, monkeypatch):
     expected = jaxpsd.discrepancies(jaxpsd.PSD(2), logdensity, jnp.tile(stacked, (5, 1, 1)))
     monkeypatch.setattr(_sets, "_CALL_BYTES", 3 * 60 * 2 * 4)

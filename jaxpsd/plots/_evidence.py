@@ -22,6 +22,8 @@ def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | Non
         From `gof_test` or `adaptive_test`; or its `parts`.
     which
         Which statistic to show, by number or label, where several were tested.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------
@@ -68,7 +70,9 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     table
         From `moment_table`, or `diagnose(…).moments`.
     most
-        How many monomials to show.
+        How many polynomials to show.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------
@@ -94,7 +98,7 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     ax.invert_yaxis()
     ax.set_xlabel("mean Stein feature, with 95% interval")
     if count < len(table.labels):
-        ax.set_title(f"{count} of {len(table.labels):,} monomials", fontsize="medium", pad=24)
+        ax.set_title(f"{count} of {len(table.labels):,} polynomials", fontsize="medium", pad=24)
     # Above the bars, which it would hide.
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
     return ax

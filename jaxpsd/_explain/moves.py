@@ -190,7 +190,7 @@ def _move(data: Data, plan: _MovePlan) -> tuple[Array, Array, Array]:
         state, acceptance = jax.lax.scan(transition, state, (keys, step_sizes, plan.lengths))
         return displaced(start, state.position), acceptance
 
-    # Of the kinds of random numbers, the one whose programs compile in a third of the time.
+    # Of the kinds of random numbers, the one whose programs compile soonest.
     key = jax.random.wrap_key_data(plan.bits, impl="unsafe_rbg")
     keys = jax.random.split(key, (count, len(plan.lengths)))
     # As many at once as there is memory for, should the log-density look at much data.

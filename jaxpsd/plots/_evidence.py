@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from jaxpsd._core.checks import check_positive_integer
+from jaxpsd._explain.errors import NORMAL_95
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._gof.result import GofResult
 from jaxpsd.plots._axes import BLUE, RED, SKY, Axes, check_made_by, find_place, get_axes, shorten
@@ -92,7 +93,7 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     for chosen, colour, label in ((clear, RED, "adjusted p ≤ 0.05"), (~clear, BLUE, "may be chance")):
         if chosen.any():
             ax.barh(rows[chosen], mean[chosen], color=colour, alpha=0.6, label=label)
-    ax.errorbar(mean, rows, xerr=1.96 * error, fmt="none", ecolor="black", capsize=2, linewidth=1)
+    ax.errorbar(mean, rows, xerr=NORMAL_95 * error, fmt="none", ecolor="black", capsize=2, linewidth=1)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(rows, [shorten(label) for label in table.labels[:count]])
     ax.invert_yaxis()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jaxpsd._choose.arms import Settings
+from jaxpsd._choose.arms import SamplerSettings
 from jaxpsd._choose.transitions import (
     STRETCHES_AT_ONCE,
     Lengths,
@@ -79,7 +79,7 @@ class Runner:
         rng_key: PRNGKeyArray,
         kernel: Callable[..., Any],
         init: Callable[..., Any] | None,
-        settings: Settings,
+        settings: SamplerSettings,
         starts: Draws,
         score: ScoreFn,
         lengths: Lengths,

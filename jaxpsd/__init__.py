@@ -16,6 +16,9 @@ Draws in batches, or on disk?                    stream, stream_over, save_state
 Draws of another library, mini-batches of data?  from_numpyro, from_numpyro_svi, from_pymc, from_pymc_vi, from_nutpie,
                                                  from_stan, from_blackjax, from_arviz, minibatch_score,
                                                  Minibatches
+A discrepancy of my own, and its parts?          SteinDiscrepancy, FeatureDiscrepancy, KernelDiscrepancy, score,
+                                                 stein_operator, Affine, IMQ, Gaussian, MomentKernel
+Draws with chains, names and an origin?          Draws, Origin
 Pictures?                                        plots.report, plots.errors, plots.tuning, plots.draws and others
 
 Key first, data next, options by keyword: diagnose(rng_key, target, samples). The target is a log-density, a function of

@@ -43,7 +43,7 @@ class Demo(NamedTuple):
     """What the example found: draws for each step size, rankings of the step sizes by the PSD of each order.
 
     The report is on the draws with the step size that the PSD of order `chosen` ranks first. `tuning` has looked for a
-    step size by itself, for a third of what all these draws cost.
+    step size by itself, with fewer chains, for a third of what full runs of those at all step sizes would cost.
     """
 
     logdensity: LogDensityFn
@@ -108,11 +108,11 @@ def _begin(rng_key: PRNGKeyArray) -> tuple[_Keys, Observations, Float[Array, "ch
     return _Keys(sample_key, rank_key, report_key, tune_key), observations(data_key), starts
 
 
-def observations(rng_key: PRNGKeyArray, num: int = _NUM_OBSERVATIONS) -> Observations:
+def observations(rng_key: PRNGKeyArray) -> Observations:
     """Data from the mixture with means 0 and 1."""
     which, noise = jax.random.split(rng_key)
-    second = jax.random.bernoulli(which, 0.5, (num,))
-    return second + jnp.sqrt(_VARIANCE) * jax.random.normal(noise, (num,))
+    second = jax.random.bernoulli(which, 0.5, (_NUM_OBSERVATIONS,))
+    return second + jnp.sqrt(_VARIANCE) * jax.random.normal(noise, (_NUM_OBSERVATIONS,))
 
 
 def log_prior(theta: Means) -> Scalar:

@@ -166,7 +166,9 @@ def test_divergences_in_a_file_are_said_first(tmp_path, capsys):
 def test_help_lists_exit_codes(capsys):
     with pytest.raises(SystemExit):
         main(["diagnose", "--help"])
-    assert "3  `diagnose --tolerance`: it cannot be told" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "3  `diagnose --tolerance`: it cannot be told" in out
+    assert "`tune --tolerance` has those of `diagnose --tolerance`" in out
 
 
 # --- files of other libraries -----------------------------------------------------------------------------

@@ -34,15 +34,15 @@ class Group(NamedTuple):
     rebuild: Callable[[Sequence[Any]], PyTree]
 
 
-class Settings(NamedTuple):
-    """All settings: as the user gave them, what to call them, and in groups."""
+class SamplerSettings(NamedTuple):
+    """All settings of a sampler: as the user gave them, what to call them, and in groups."""
 
     values: tuple[Any, ...]
     labels: tuple[str, ...]
     groups: tuple[Group, ...]
 
 
-def check_settings(settings: Any, dtype: np.dtype) -> Settings:
+def check_settings(settings: Any, dtype: np.dtype) -> SamplerSettings:
     """A list of settings, or a pytree of arrays with an axis of settings; floats on the host get the draws' type."""
     if isinstance(settings, list | tuple | range) and not hasattr(settings, "_fields"):
         values = tuple(settings)
@@ -51,7 +51,7 @@ def check_settings(settings: Any, dtype: np.dtype) -> Settings:
         values, groups = _from_arrays(settings, dtype)
     if not values:
         raise ValueError("`settings` must hold at least one setting; got none.")
-    return Settings(values, _labels(values), groups)
+    return SamplerSettings(values, _labels(values), groups)
 
 
 def _in_groups(values: Sequence[Any], dtype: np.dtype) -> tuple[Group, ...]:

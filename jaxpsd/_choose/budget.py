@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpsd._choose.arms import Settings
+from jaxpsd._choose.arms import SamplerSettings
 from jaxpsd._choose.runner import Costs, Runner
 from jaxpsd._choose.transitions import Lengths
 
@@ -101,7 +101,7 @@ def make_budget(
     return Budget(total, grid, num_rounds, lengths, burned, max(FIRST_ROUND, num_steps // lengths.steps))
 
 
-def costs_of(gradients: float | Callable[[Any], float], score_gradients: float, settings: Settings) -> Costs:
+def costs_of(gradients: float | Callable[[Any], float], score_gradients: float, settings: SamplerSettings) -> Costs:
     """What a step of each setting costs, and the score of a draw."""
     each = [gradients(value) if callable(gradients) else gradients for value in settings.values]
     try:

@@ -69,8 +69,6 @@ def rank(
     ----------
     rng_key, num_replicates, chains
         As in `gof_test`.
-    method
-        One of the bootstraps of `gof_test` by signs, or "auto".
     discrepancy
         What to rank by; None for `PSD(2, basis="hermite", transform="target")`, which has no units, and whose parts by
         degree are shown. Coordinates, and what else it takes from the draws, are chosen once for all sets: locations
@@ -80,6 +78,8 @@ def rank(
         The log-density, or a mapping from each label to the scores at its draws.
     samples
         A mapping from labels to draws, each as everywhere in the library; they may differ in number.
+    method
+        One of the bootstraps of `gof_test` by signs, or "auto".
     alpha
         Intervals have probability 1 − alpha, and differences are told from chance at this level.
     paired
@@ -213,7 +213,6 @@ def _common_plan(discrepancy: Discrepancy, sets: Sequence[Given], num_replicates
     discrepancy = discrepancy._with_rule_fitted(lambda rule: common_transform(rule, sets))
     # As many draws as the largest set has, and the same number from each: for what else depends on draws.
     count = max(given.draws.num_draws for given in sets) // len(sets)
-
     chosen = [evenly_spaced(given.draws.num_draws, max(2, count)) for given in sets]
     positions = [given.draws.positions for given in sets]
     pooled = Draws(_pooled(move_to_devices_of(positions[0], positions), chosen))

@@ -175,7 +175,7 @@ class Ranking:
 
         judged = {} if self.good_enough is None else {"good enough": say(self.good_enough)}
         tails = {} if self.pareto_k is None else {"Pareto k̂": show(self.pareto_k)}
-        by_degree = {} if self.parts is None else {"by degree": [_say_parts(parts) for parts in self.parts]}
+        by_degree = {} if self.parts is None else {"by degree": [say_parts(parts) for parts in self.parts]}
         return {
             "label": [str(label) for label in self.labels],
             "discrepancy": show(self.discrepancy),
@@ -207,13 +207,15 @@ class Ranking:
         return f"{summary}. It cannot be told whether {unknown} is as good." if unknown else f"{summary}."
 
 
-def _say_parts(parts: np.ndarray) -> str:
-    """Means 0.02, scales 0.31."""
+def say_parts(parts: np.ndarray) -> str:
+    """What each degree has: means 0.02, scales 0.31; a dash where that is not known."""
     said = (f"{name_of_degree(degree)} {number(part)}" for degree, part in enumerate(parts, 1))
     return "–" if np.isnan(parts).any() else ", ".join(said)
 
 
 class Outcome(NamedTuple):
+    """What is known of one set: V, and fields as in `Ranking`."""
+
     v: float
     parts: np.ndarray
     p_value: float
@@ -224,6 +226,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def nothing(cls, num_replicates: int) -> "Outcome":
+        """Of a set that has no result."""
         return cls(np.nan, np.zeros(0), np.nan, np.nan, np.full(num_replicates, np.nan), False, ())
 
 
@@ -234,7 +237,7 @@ def ranking_of(
     good_enough: Mapping[Any, bool | None] | None = None,
     tolerance: float | None = None,
 ) -> Ranking:
-    # Those without a value last.
+    """A ranking of sets by V, those without one last; outcomes and what else is given are by label."""
     labels = sorted(outcomes, key=lambda label: (np.isnan(outcomes[label].v), outcomes[label].v))
     columns = zip(*(outcomes[label] for label in labels), strict=True)
     v, parts, p_value, autocorrelation_time, replicates, comparable, remarks = columns

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jaxpsd._choose.arms import Settings
+from jaxpsd._choose.arms import SamplerSettings
 from jaxpsd._choose.transitions import (
     STRETCHES_AT_ONCE,
     Lengths,
@@ -21,7 +21,7 @@ from jaxpsd._choose.transitions import (
     trace_transition,
 )
 from jaxpsd._core.compiling import as_array, compile_by_work, key_of, split_key
-from jaxpsd._core.draws import Draws, Structure, one_position, ravel
+from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.types import PyTree
 
 ScoreFn = Callable[[PRNGKeyArray, Draws], PyTree]
@@ -79,7 +79,7 @@ class Runner:
         rng_key: PRNGKeyArray,
         kernel: Callable[..., Any],
         init: Callable[..., Any] | None,
-        settings: Settings,
+        settings: SamplerSettings,
         starts: Draws,
         score: ScoreFn,
         lengths: Lengths,
@@ -89,7 +89,6 @@ class Runner:
         """Trace the sampler for each group of settings, and make the first states."""
         self.run_key, self.score_key, begin_key = split_key(rng_key, 3)
         self.starts, self.score, self.lengths, self.costs = starts, score, lengths, costs
-        self.structure: Structure = starts.structure
         self.settings = settings
         self.arms = [Arm(place) for place in range(len(settings.values))]
         self.origin = Origin(np.zeros(starts.dim, starts.dtype), np.ones(starts.dim, starts.dtype))
@@ -200,16 +199,11 @@ class Runner:
 
     def as_draws(self, arm: Arm) -> tuple[Draws, Draws]:
         """Draws of an arm, chains one after the other, and their scores, in the structure of positions."""
-        x, s = (Draws(self._unravel(np.concatenate(parts, axis=1)), self.num_chains) for parts in (arm.x, arm.s))
-        return x, s
+        return self._joined(arm.x), self._joined(arm.s)
 
-    def _unravel(self, x: np.ndarray) -> PyTree:
-        rows = x.reshape(-1, x.shape[-1])
-        leaves = jax.tree.leaves(one_position(self.starts.positions))
-        ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])[:-1]
-        parts = zip(np.split(rows, ends, axis=1), leaves, strict=True)
-        columns = [jnp.asarray(part.reshape(-1, *leaf.shape), leaf.dtype) for part, leaf in parts]
-        return jax.tree.unflatten(jax.tree.structure(self.starts.positions), columns)
+    def _joined(self, stretches: Sequence[Float[np.ndarray, "chains draws dim"]]) -> Draws:
+        rows = np.concatenate(stretches, axis=1).reshape(-1, self.starts.dim)
+        return Draws(jax.tree.map(jnp.asarray, self.starts.structure.unravel_rows(rows)), self.num_chains)
 
 
 @compile_by_work

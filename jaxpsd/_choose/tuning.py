@@ -1,15 +1,14 @@
 """What tuning has found: a setting, what it cost, and how all others did."""
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxpsd._choose.ranking import say_parts
 from jaxpsd._core.draws import Draws
-from jaxpsd._core.tables import html_table, number, plain, text_table
-from jaxpsd._discrepancies.psd import name_of_degree
+from jaxpsd._core.tables import html_lines, html_table, number, plain, text_table
 
 
 class Round(NamedTuple):
@@ -201,7 +200,7 @@ class Tuning:
         return "\n".join([text_table(self._columns()), "", *self._remarks()])
 
     def _repr_html_(self) -> str:
-        return html_table(self._columns()) + "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+        return html_table(self._columns()) + html_lines(self._remarks())
 
     def _order(self) -> list[int]:
         """The best first, then by how long they were in, and how good they were."""
@@ -227,7 +226,7 @@ class Tuning:
         return {
             "setting": [label for label, *_ in rows],
             "discrepancy": show(lambda each, k: _number(each.discrepancy[k])),
-            "by degree": show(lambda each, k: _parts(each.parts[k])),
+            "by degree": show(lambda each, k: say_parts(each.parts[k])),
             f"{1 - self.alpha:.0%} interval": show(lambda each, k: _ends(each.interval[k])),
             "error": show(lambda each, k: _number(each.error[k])),
             "worst mean": show(lambda each, k: _worst(each.mean_off[k], each.mean_off_se[k], 1, "")),
@@ -292,11 +291,6 @@ def _number(value: float) -> str:
 
 def _ends(interval: np.ndarray) -> str:
     return "–" if np.isnan(interval).any() else " … ".join(map(number, interval))
-
-
-def _parts(parts: np.ndarray) -> str:
-    said = (f"{name_of_degree(degree)} {number(part)}" for degree, part in enumerate(parts, 1))
-    return "–" if np.isnan(parts).any() else ", ".join(said)
 
 
 def _worst(off: np.ndarray, se: np.ndarray, unit: float, sign: str) -> str:

@@ -223,9 +223,19 @@ class Structure(NamedTuple):
 
     def unravel(self, flat: Float[Array, " dim"]) -> PyTree:
         """Give the coordinates of one draw their structure back."""
-        parts = jnp.split(flat, np.cumsum([prod(shape) for shape in self.shapes])[:-1])
-        each = zip(parts, self.shapes, self.dtypes, strict=True)
+        each = zip(jnp.split(flat, self._ends), self.shapes, self.dtypes, strict=True)
         return jax.tree.unflatten(self.treedef, [part.reshape(shape).astype(dtype) for part, shape, dtype in each])
+
+    def unravel_rows(self, rows: Float[np.ndarray, "draws dim"]) -> PyTree:
+        """The same of many draws, a row each, on the host."""
+        each = zip(np.split(rows, self._ends, axis=1), self.shapes, self.dtypes, strict=True)
+        leaves = [part.reshape(len(rows), *shape).astype(dtype) for part, shape, dtype in each]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    @property
+    def _ends(self) -> np.ndarray:
+        """Where the coordinates of each leaf but the last end."""
+        return np.cumsum([prod(shape) for shape in self.shapes])[:-1]
 
 
 def is_key(leaf: Any) -> bool:

@@ -14,7 +14,15 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.blocks import block_length, map_over_blocks
-from jaxpsd._core.checks import as_arrays, as_floats, check_fits, check_key, check_positive_integer, check_samples
+from jaxpsd._core.checks import (
+    as_arrays,
+    as_floats,
+    check_fits,
+    check_key,
+    check_positive_integer,
+    check_same_shapes,
+    check_samples,
+)
 from jaxpsd._core.draws import Draws, one_position
 from jaxpsd._core.functions import check_function, returning_number
 from jaxpsd._core.scores import Given, guarded_score
@@ -106,15 +114,8 @@ class Minibatches:
 
     def _mode_like(self, draw: PyTree) -> PyTree:
         """The control variate, held to the structure of the draws."""
-
-        def shapes(tree: PyTree) -> PyTree:
-            return jax.tree.map(lambda leaf: leaf.shape, tree)
-
-        if shapes(self.control_variate) != shapes(draw):
-            raise ValueError(
-                "`control_variate` must be one position, with the structure and shape of a draw; got "
-                f"{shapes(self.control_variate)!s:.100} for draws of {shapes(draw)!s:.100}."
-            )
+        expected = "`control_variate` must be one position, with the structure and shape of a draw"
+        check_same_shapes(self.control_variate, draw, expected, what="draws of ")
         return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), self.control_variate, draw)
 
 

@@ -100,7 +100,9 @@ def diagnose(
 
     Notes
     -----
-    The test is at level `alpha`; draws that followed the target prove others wrong at a fifth of it.
+    The test is at level `alpha`, and that of draws that followed the target at a fifth of it. All is seen from where
+    draws are: a mode that none of them has visited cannot be seen. "Not rejected" is not "good enough": few draws may
+    show nothing. `caveats` say what limits a report.
 
     Examples
     --------

@@ -81,7 +81,10 @@ class ImpliedErrors(NamedTuple):
         return jnp.min(jnp.asarray(shares))
 
     def mean_off_interval(self, quantile: float = NORMAL_95) -> Float[np.ndarray, "2 dim"]:
-        """Lower and upper ends between which the errors of means are, by default with 95% confidence each."""
+        """Lower and upper ends between which the errors of means are, each with a confidence of 95%.
+
+        Another one has another quantile of the normal distribution, so many standard errors to either side.
+        """
         half = np.hypot(quantile * np.asarray(self.mean_off_se), self.mean_off_unseen)
         return np.asarray(self.mean_off) + np.stack([-half, half])
 

@@ -44,11 +44,11 @@ class CorrectedExpectation:
         The estimate of E_P[f].
     standard_error
         Its standard error, for chains with their autocorrelation.
-    sample_mean
-        The plain mean over the draws, for comparison.
     unseen
         How far the estimate may be off, beside, for what the features do not explain: found on many targets whose truth
         is known, and small where draws are nearly right. Infinite where moved draws show that features do not tell.
+    sample_mean
+        The plain mean over the draws, for comparison.
     explained
         The share of f's variance over the draws that the features explain. Near one, the correction is nearly exact;
         where it is small, the estimate is not to be trusted more than the plain mean.

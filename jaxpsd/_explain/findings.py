@@ -13,6 +13,9 @@ from jaxpsd._explain.tolerance import Chance
 # An error of a moment stands out where it is more than so many times what chance makes of it.
 _STANDS_OUT = 3.5
 
+# How many of them a report names.
+_MOST = 5
+
 
 class Finding(NamedTuple):
     """An error of a moment.
@@ -37,7 +40,7 @@ class Finding(NamedTuple):
     interval: tuple[float, float]
 
 
-def find_errors(errors: ImpliedErrors, chance: Chance, names: tuple[str, ...], most: int = 5) -> tuple[Finding, ...]:
+def find_errors(errors: ImpliedErrors, chance: Chance, names: tuple[str, ...]) -> tuple[Finding, ...]:
     """Those that stand out, the largest first."""
     found: list[tuple[float, Finding]] = []
 
@@ -85,4 +88,4 @@ def find_errors(errors: ImpliedErrors, chance: Chance, names: tuple[str, ...], m
         transformed = np.triu(np.arctanh(drawn) - np.arctanh(right), 1)
         uncertainty = (chance.mean[0], correlation_se * stretch, correlation_unseen * stretch)
         look_at("correlation", transformed, uncertainty, say_correlation)
-    return tuple(finding for _, finding in sorted(found, key=lambda each: -each[0])[:most])
+    return tuple(finding for _, finding in sorted(found, key=lambda each: -each[0])[:_MOST])

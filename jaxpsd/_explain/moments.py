@@ -219,13 +219,13 @@ def moment_table(
     ----------
     rng_key, target, samples, num_replicates, weights, flip_probability, block_length, chains
         As in `gof_test`.
-    method
-        One of the bootstraps of `gof_test` by signs, "gaussian" or "auto".
     order, interactions, transform
         Which polynomials to look at, and in which coordinates, as for `PSD`: Hermite polynomials, in the coordinates of
         the target unless told otherwise. Each of those is the direction that is nearest to one of the samples'.
     names
         Names of the coordinates; taken from the structure of the samples by default.
+    method
+        One of the bootstraps of `gof_test` by signs, "gaussian" or "auto".
     progress
         Whether a call that takes longer says what it is doing, on a terminal or in a notebook.
 

@@ -132,16 +132,16 @@ def moved_draws(
     while padded // 2 >= len(places):
         padded //= 2
     repeated = np.arange(padded) % len(places)
-    plan = _MovePlan(bits, coordinates.scale, places[repeated].astype(np.int32), step_sizes[repeated], lengths)
-    results = run(_move, given, plan, result="gathered")
+    arrays = _MoveArrays(bits, coordinates.scale, places[repeated].astype(np.int32), step_sizes[repeated], lengths)
+    results = run(_move, given, arrays, result="gathered")
     before, after, acceptance = (np.asarray(result, np.float64)[: len(places)] for result in results)
     return before, after, acceptance
 
 
 @register_dataclass
 @dataclass(frozen=True)
-class _MovePlan:
-    """What moves draws.
+class _MoveArrays:
+    """What the program that moves draws is given.
 
     bits
         Of a random key.
@@ -156,13 +156,13 @@ class _MovePlan:
     """
 
     bits: Any
-    scale: Any
-    places: Any
-    step_sizes: Any
-    lengths: Any
+    scale: Float[Array, " dim"] | Float[Array, "dim dim"]
+    places: Int[Array | np.ndarray, " starts"]
+    step_sizes: Float[Array | np.ndarray, "starts transitions"]
+    lengths: Int[Array | np.ndarray, " transitions"]
 
 
-def _move(data: Data, plan: _MovePlan) -> tuple[Array, Array, Array]:
+def _move(data: Data, arrays: _MoveArrays) -> tuple[Array, Array, Array]:
     """Transitions of Hamiltonian Monte Carlo from each start x, in z with positions x + Mz.
 
     Displacements, and not coordinates of the whole: draws that never move stay what they are to the last digit.
@@ -171,11 +171,11 @@ def _move(data: Data, plan: _MovePlan) -> tuple[Array, Array, Array]:
 
     assert data.score is not None
     logdensity, structure = data.score.function, Draws(data.positions).structure
-    x = ravel(data.positions)[plan.places]
+    x = ravel(data.positions)[arrays.places]
     (count, dim), kernel = x.shape, hmc.build_kernel()
 
     def displaced(start: Vector, z: Vector) -> Vector:
-        return start + (plan.scale * z if plan.scale.ndim == 1 else einsum("ij,j->i", plan.scale, z))
+        return start + (arrays.scale * z if arrays.scale.ndim == 1 else einsum("ij,j->i", arrays.scale, z))
 
     def chain(start: Vector, keys: PRNGKeyArray, step_sizes: Array) -> tuple[Vector, Array]:
         def density(z: Any) -> Array:
@@ -187,14 +187,14 @@ def _move(data: Data, plan: _MovePlan) -> tuple[Array, Array, Array]:
             return state, info.acceptance_rate
 
         state: Any = hmc.init(jnp.zeros(dim, x.dtype), density)
-        state, acceptance = jax.lax.scan(transition, state, (keys, step_sizes, plan.lengths))
+        state, acceptance = jax.lax.scan(transition, state, (keys, step_sizes, arrays.lengths))
         return displaced(start, state.position), acceptance
 
-    # Of the kinds of random numbers, the one whose programs compile in a third of the time.
-    key = jax.random.wrap_key_data(plan.bits, impl="unsafe_rbg")
-    keys = jax.random.split(key, (count, len(plan.lengths)))
+    # Of the kinds of random numbers, the one whose programs compile soonest.
+    key = jax.random.wrap_key_data(arrays.bits, impl="unsafe_rbg")
+    keys = jax.random.split(key, (count, len(arrays.lengths)))
     # As many at once as there is memory for, should the log-density look at much data.
     gradient = jax.make_jaxpr(jax.value_and_grad(logdensity))(one_position(data.positions))
     length = block_length(count, working_bytes(gradient.jaxpr), _WORKING_BYTES)
-    after, acceptance = map_over_blocks(lambda block: jax.vmap(chain)(*block), (x, keys, plan.step_sizes), length)
+    after, acceptance = map_over_blocks(lambda block: jax.vmap(chain)(*block), (x, keys, arrays.step_sizes), length)
     return x, after, acceptance

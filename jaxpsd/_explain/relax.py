@@ -14,7 +14,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jaxpsd._core.checks import check_key
 from jaxpsd._core.doubts import warn_of
-from jaxpsd._core.draws import Structure, names_of, one_position
+from jaxpsd._core.draws import names_of, one_position
 from jaxpsd._core.functions import check_function, checked_logdensity, returning_numbers
 from jaxpsd._core.scores import Given, Score, check_input
 from jaxpsd._core.tracing import Traced, trace
@@ -161,7 +161,7 @@ def relax_draws(
     before, after, acceptance = moved_draws(rng, given, coordinates, places, moves, step_size)
     changes = changes_of(before, after, blocks)
     differences = moment_differences(before, after)
-    started, moved = (_in_structure(x, draws.structure) for x in (before, after))
+    started, moved = (draws.structure.unravel_rows(x) for x in (before, after))
     values = None if function is None else _Values.of(function, started, moved)
     if values is not None:
         differences = np.concatenate([differences, values.before - values.after], axis=1)
@@ -230,12 +230,3 @@ def _side_by_side(values: PyTree) -> Float[np.ndarray, "starts numbers"]:
     if not np.isfinite(columns).all():
         raise FloatingPointError("`fn` is not finite at a draw, before or after it was moved.")
     return columns
-
-
-def _in_structure(x: Float[np.ndarray, "starts dim"], structure: Structure) -> PyTree:
-    """Positions laid side by side, in the structure of the samples."""
-    sizes = [int(np.prod(shape)) for shape in structure.shapes]
-    parts = zip(np.split(x, np.cumsum(sizes)[:-1], axis=1), structure.shapes, structure.dtypes, strict=True)
-    return jax.tree.unflatten(
-        structure.treedef, [part.reshape(len(x), *shape).astype(dtype) for part, shape, dtype in parts]
-    )

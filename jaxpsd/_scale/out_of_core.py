@@ -156,6 +156,13 @@ def _fingerprint(target: Target | None, first: "_Batch", last: PyTree) -> str:
 def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
     """Write the state of a stream to a file, at one stroke: an interruption leaves the old file or the new one.
 
+    Parameters
+    ----------
+    state
+        From `init`, `update` or `merge` of a stream.
+    path
+        The file, in a folder that is there.
+
     Examples
     --------
     >>> import jax
@@ -175,6 +182,18 @@ def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
 
 def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
     """Read what `save_state` has written, for a stream whose `init` gives a state like this one.
+
+    Parameters
+    ----------
+    path
+        The file.
+    like
+        A state of that stream, with the same key: the file of any other is refused.
+
+    Returns
+    -------
+    StreamState
+        The state, to go on from.
 
     Examples
     --------

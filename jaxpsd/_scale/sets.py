@@ -52,7 +52,7 @@ def discrepancies(
     Returns
     -------
     Array
-        √V of each set; NaN, with a warning, where samples or scores are not finite.
+        The discrepancy of each set, √V where it has one; NaN, with a warning, where samples or scores are not finite.
 
     Notes
     -----

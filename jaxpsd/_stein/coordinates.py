@@ -285,7 +285,7 @@ def canonical(given: Given, by_draws: Affine | None = None) -> Canonical:
     these the less scores are linear; and where draws are few for so many coordinates, each is scaled by itself. Those
     for regressions go by the symmetric least-squares fit of Λ. Where scores clearly point away from the draws, as they
     do between modes, or draws are fewer than coordinates, the draws' own scale has to do in those directions;
-    `fallback` counts them. Draws are standardised first, for the sake of digits, unless it is known how.
+    `fallback` counts them. Draws are standardised first, for the sake of digits: `by_draws`, where that is known.
     """
     if given.target is None:
         raise ValueError("transform='target' needs scores, which are not at hand here; use `Affine.fit` with `target`.")

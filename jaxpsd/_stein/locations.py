@@ -32,6 +32,7 @@ _JITTER = 1e-6
 def location_features(
     x: Block, s: Block, locations: Float[Array, "locations dim"], bandwidth: Scalar
 ) -> Float[Array, "block features"]:
+    """τ(x) = vec[s k(x, v_j) + ∇ₓk(x, v_j)] / √(dJ) for each draw, k the Gaussian kernel."""
     apart = x[:, None] - locations[None]
     kernel = jnp.exp(-0.5 * (apart**2).sum(axis=2, keepdims=True) / bandwidth**2)
     tau = kernel * (s[:, None] - apart / bandwidth**2)
@@ -39,6 +40,7 @@ def location_features(
 
 
 def power_criterion(tau: Float[Array, "draws features"], regularization: ArrayLike) -> Scalar:
+    """U / √(σ² + γ), γ the regularisation."""
     n, mean = len(tau), tau.mean(axis=0)
     squared = (mean**2).sum()
     u = (n * squared - (tau**2).sum() / n) / (n - 1)

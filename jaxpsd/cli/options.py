@@ -28,7 +28,7 @@ Files of draws
          in `score.` + its name
   .csv   a column for each parameter, named in the first line; scores in columns `score.` + name, the number of the
          chain in a column `chain`. A log-density gets a dictionary by name, with beta[0], beta[1], … as one array beta.
-         Or CmdStan's diagnostic files, one for each chain: with or without its output files: jaxpsd diagnose out/*.csv
+         Or CmdStan's diagnostic files, one for each chain, with or without its output files: jaxpsd diagnose out/*.csv
   .nc    an ArviZ file: the group `posterior`, with scores in a group `scores`; or as nutpie writes it, with
          store_unconstrained=True, store_gradient=True; or as PyMC does, with the model: --logdensity model.py:model
 Without scores in the file, name the log-density: --logdensity model.py:logdensity, a JAX function of one draw.
@@ -41,6 +41,7 @@ Exit codes
   1  `test` and `diagnose`: rejected; `diagnose --tolerance`: not good enough
   2  it could not be done
   3  `diagnose --tolerance`: it cannot be told whether the draws are good enough
+`tune --tolerance` has those of `diagnose --tolerance`, for new draws of the setting that it has chosen.
 """
 
 
@@ -117,11 +118,15 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     )
     of_kernel = "a JAX function of a key, a state and a setting, to the next state and its position"
     tuned.add_argument("kernel", metavar="MODULE_OR_FILE.py:FUNCTION", help=of_kernel)
-    tuned.add_argument("settings", nargs="+", type=_parse_setting, help="numbers, or such as '{\"step_size\": 0.1}'")
+    tuned.add_argument(
+        "settings", nargs="+", type=_parse_setting, help="numbers, or dictionaries such as '{\"step_size\": 0.1}'"
+    )
     tuned.add_argument("--logdensity", required=True, metavar="MODULE_OR_FILE.py:FUNCTION", help="of the target")
     tuned.add_argument("--positions", type=Path, required=True, help="a file with a starting position for each chain")
     tuned.add_argument("--steps", dest="num_steps", type=many, required=True, help="of each chain in a full run")
-    tuned.add_argument("--objective", choices=("bias", "error"), default="bias", help="to be small (%(default)s)")
+    tuned.add_argument(
+        "--objective", choices=("bias", "error"), default="bias", help="what is to be small (%(default)s)"
+    )
     tuned.add_argument("--checkpoint", type=Path, help="a file for progress, to go on from after an interruption")
     for added in (diagnose, test, moments):
         added.add_argument("file", type=Path, nargs="+", help="the draws; of CmdStan, one file for each chain")

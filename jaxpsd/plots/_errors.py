@@ -32,6 +32,8 @@ def errors(
         How far errors may be off; by default that of the report, or a tenth.
     most
         How many coordinates to show.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------
@@ -95,6 +97,8 @@ def second_moments(table: MomentTable, *, most: int = 20, ax: Axes | None = None
         From `moment_table` of order 2 or more, with interactions; or `diagnose(…).moments`.
     most
         How many coordinates to show, in their order: those with the largest errors.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------

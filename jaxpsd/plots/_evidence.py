@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from jaxpsd._core.checks import check_positive_integer
+from jaxpsd._explain.errors import NORMAL_95
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._gof.result import GofResult
 from jaxpsd.plots._axes import BLUE, RED, SKY, Axes, check_made_by, find_place, get_axes, shorten
@@ -22,6 +23,8 @@ def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | Non
         From `gof_test` or `adaptive_test`; or its `parts`.
     which
         Which statistic to show, by number or label, where several were tested.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------
@@ -68,7 +71,9 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     table
         From `moment_table`, or `diagnose(…).moments`.
     most
-        How many monomials to show.
+        How many polynomials to show.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------
@@ -88,13 +93,13 @@ def moment_errors(table: MomentTable, *, most: int = 20, ax: Axes | None = None)
     for chosen, colour, label in ((clear, RED, "adjusted p ≤ 0.05"), (~clear, BLUE, "may be chance")):
         if chosen.any():
             ax.barh(rows[chosen], mean[chosen], color=colour, alpha=0.6, label=label)
-    ax.errorbar(mean, rows, xerr=1.96 * error, fmt="none", ecolor="black", capsize=2, linewidth=1)
+    ax.errorbar(mean, rows, xerr=NORMAL_95 * error, fmt="none", ecolor="black", capsize=2, linewidth=1)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(rows, [shorten(label) for label in table.labels[:count]])
     ax.invert_yaxis()
     ax.set_xlabel("mean Stein feature, with 95% interval")
     if count < len(table.labels):
-        ax.set_title(f"{count} of {len(table.labels):,} monomials", fontsize="medium", pad=24)
+        ax.set_title(f"{count} of {len(table.labels):,} polynomials", fontsize="medium", pad=24)
     # Above the bars, which it would hide.
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
     return ax

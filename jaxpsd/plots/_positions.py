@@ -36,6 +36,8 @@ def marginal_scores(
         As in `gof_test`.
     coordinate
         Its number or name; by default the one with the least linear score.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------
@@ -112,6 +114,8 @@ def draws(
         What to call the draws.
     limits
         What of each coordinate to show, as (lowest, highest); by default where the draws are.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------

@@ -23,6 +23,8 @@ def step_sizes(rankings: Ranking | Mapping[str, Ranking], *, ax: Axes | None = N
     rankings
         From `rank`, with step sizes as labels; a mapping from names where there are several, each of which is then
         shown in units of its largest value.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------
@@ -71,6 +73,8 @@ def trace(
         As in a call of the discrepancy.
     num_points
         At how many n.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------

@@ -19,6 +19,8 @@ def tuning(tuning: Tuning, *, ax: Axes | None = None) -> Axes:
     ----------
     tuning
         From `tune`. Settings that are positive numbers, or differ in one, are along its axis; others have labels.
+    ax
+        Axes to draw on; new ones by default.
 
     Examples
     --------

@@ -7,6 +7,7 @@ import xarray
 import jaxpsd
 from jaxpsd._core.checks import check_samples
 from jaxpsd._core.dimensions import Dimensions
+from jaxpsd._core.draws import ravel
 
 X = np.arange(24.0, dtype=np.float32).reshape(12, 2)
 SCHOOLS = Dimensions.of({"beta": ("school",)}, {"school": ["Choate", "Deerfield"], "unused": [1]})
@@ -31,6 +32,17 @@ def test_draws_are_a_mapping_from_variables_to_chains():
 def test_an_array_has_one_variable_and_a_nested_one_has_paths():
     assert jaxpsd.Draws(jnp.asarray(X), 2)["x"].shape == (2, 6, 2)
     assert list(jaxpsd.Draws({"a": {"b": jnp.asarray(X)}})) == ["a.b"]
+
+
+def test_rows_get_the_structure_of_one_position_each():
+    found = draws()
+    structure, rows = found.structure, np.asarray(ravel(found.positions), np.float64)
+    together = structure.unravel_rows(rows)
+    one_by_one = [structure.unravel(jnp.asarray(row)) for row in rows]
+    assert {name: leaf.dtype for name, leaf in together.items()} == {"mu": np.float32, "beta": np.float32}
+    for name, leaf in together.items():
+        np.testing.assert_array_equal(leaf, np.stack([each[name] for each in one_by_one]))
+        np.testing.assert_array_equal(leaf, found.positions[name])
 
 
 def test_a_mapping_from_variables_is_none_from_labels():

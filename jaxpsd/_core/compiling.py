@@ -22,17 +22,18 @@ from jaxtyping import PRNGKeyArray
 
 Options = dict[str, bool | int]
 
-# Numbers that a program computes on its way, up to which it is compiled with such options. Measured: compiling takes a
-# fifth of the time and running up to five times as much; or half of it, and running as much or up to twice as much.
-# Parts of a program are not compiled by themselves: putting them together takes more than it saves.
-_QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-_LEVELS: tuple[tuple[float, Options], ...] = (
-    (2**22, _QUICK | {"xla_backend_optimization_level": 0}),
-    (2**28, _QUICK | {"xla_backend_optimization_level": 1}),
+# Numbers that a program computes on its way, up to which it is compiled with such options; and the same for programs of
+# reports, which are made once where tests are made often. Measured: compiling takes a fifth of the time and running up
+# to five times as much; or half of it, and running as much on one core, but there is one core only; or three quarters
+# of it, and running as much. Parts of a program are not compiled by themselves: putting them together takes more than it
+# saves.
+_FEW_FUSIONS: Options = {"xla_cpu_use_fusion_emitters": False}
+_QUICK: Options = _FEW_FUSIONS | {"xla_cpu_parallel_codegen_split_count": 1}
+_LEVELS: tuple[tuple[int, int, Options], ...] = (
+    (2**22, 2**28, _QUICK | {"xla_backend_optimization_level": 0}),
+    (2**25, 2**32, _QUICK | {"xla_backend_optimization_level": 1}),
+    (2**28, 2**32, _FEW_FUSIONS),
 )
-
-# The same for programs of reports, which are made once where tests are made often.
-_MOST_OF_A_REPORT = 2**28, 2**32
 
 # A loop that ends by what it computes is taken to be so long.
 _UNKNOWN_LENGTH = 100
@@ -105,12 +106,12 @@ class compile_by_work:
         # JAX keeps what it has traced, for whichever program is chosen.
         amount = work(self._usual.trace(*args).jaxpr.jaxpr)
         is_seldom = self._seldom or _is_for_a_report.get()
-        limits = _MOST_OF_A_REPORT if is_seldom else [most for most, _ in _LEVELS]
+        limits = [most_of_a_report if is_seldom else most for most, most_of_a_report, _ in _LEVELS]
         level = next((level for level, most in enumerate(limits) if amount <= most), None)
         if level is None:
             return self._usual
         if level not in self._quick:
-            self._quick[level] = self._compile(compiler_options=_usable(_LEVELS[level][1]))
+            self._quick[level] = self._compile(compiler_options=_usable(_LEVELS[level][-1]))
         return self._quick[level]
 
 

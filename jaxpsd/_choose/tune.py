@@ -41,7 +41,7 @@ def tune(
     num_steps: int,
     num_chains: int | None = None,
     init: Callable[[PyTree], PyTree] | None = None,
-    objective: str = "bias",
+    objective: str = "error",
     gradients: float | Callable[[Any], float] = 1.0,
     score_gradients: float = 1.0,
     budget: float | None = None,
@@ -84,10 +84,10 @@ def tune(
     init
         `init(position)` makes a state; without it, the position is the state. Algorithms have their own.
     objective
-        "bias" for the smallest discrepancy after `num_steps` steps; "error" for the smallest mean squared error of
-        means and standard deviations, bias² + variance in units of the target, for a given number of gradients: those
-        of `num_steps` steps at the mean price of a step. Where polynomials do not tell the moments of the target, that
-        bias is the mean of Stein features.
+        "error" for the smallest mean squared error of means and standard deviations, bias² + variance in units of the
+        target, for a given number of gradients: those of `num_steps` steps at the mean price of a step. Where
+        polynomials do not tell the moments of the target, its units are those that scores imply, and that bias is the
+        mean of Stein features. "bias" for the smallest discrepancy after `num_steps` steps.
     gradients
         What a step costs, in gradient evaluations: a number, or a function of the setting, such as the number of
         leapfrog steps. Any unit will do, if it is that of `score_gradients` and `budget` too.

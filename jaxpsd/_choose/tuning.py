@@ -118,7 +118,7 @@ class Tuning:
     num_steps
         Steps of each chain in a full run.
     objective
-        What was to be small, "bias" or "error".
+        What was to be small, "error" or "bias".
     tolerance
         What is good enough; None if it was not asked.
     alpha
@@ -229,6 +229,7 @@ class Tuning:
             "by degree": show(lambda each, k: say_parts(each.parts[k])),
             f"{1 - self.alpha:.0%} interval": show(lambda each, k: _ends(each.interval[k])),
             "error": show(lambda each, k: _number(each.error[k])),
+            f"its {1 - self.alpha:.0%} interval": show(lambda each, k: _ends(each.error_interval[k])),
             "worst mean": show(lambda each, k: _worst(each.mean_off[k], each.mean_off_se[k], 1, "")),
             "worst sd": show(lambda each, k: _worst(each.sd_off[k], each.sd_off_se[k], 100, "%")),
             "draws per 1000 gradients": show(lambda each, k: _number(each.effective[k])),
@@ -260,7 +261,7 @@ class Tuning:
         if np.isnan(self.fresh.outcomes.mean_off).any() or np.isnan(self.fresh.outcomes.sd_off).any():
             remarks.append(
                 "“–” among errors of means and standard deviations: polynomials do not tell these moments of such a "
-                "target, and the bias in “error” is that of Stein features."
+                "target. Of “error”, the units are then those that scores imply, and the bias is that of Stein features."
             )
         reasons = zip(self.labels, self.outcomes.reasons, strict=True)
         return remarks + [f"{label}: {reason}" for label, reason in reasons if reason is not None]

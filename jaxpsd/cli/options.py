@@ -125,7 +125,7 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     tuned.add_argument("--positions", type=Path, required=True, help="a file with a starting position for each chain")
     tuned.add_argument("--steps", dest="num_steps", type=many, required=True, help="of each chain in a full run")
     tuned.add_argument(
-        "--objective", choices=("bias", "error"), default="bias", help="what is to be small (%(default)s)"
+        "--objective", choices=("error", "bias"), default="error", help="what is to be small (%(default)s)"
     )
     tuned.add_argument("--checkpoint", type=Path, help="a file for progress, to go on from after an interruption")
     for added in (diagnose, test, moments):

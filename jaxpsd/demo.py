@@ -6,6 +6,8 @@ get around. The discrepancy weighs one against the other.
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,33 +65,41 @@ def run_demo(
     say: Callable[[str], None] = lambda step: None,
     num_chains: int = NUM_CHAINS,
 ) -> Demo:
-    """Sample at each step size, rank, and report on the best; `say` is told of each step."""
+    """Sample at each step size, rank, and report on the best; `say` is told of each step.
+
+    Meanwhile `tune` looks for a step size by itself: most of the time of either goes into compiling, on one core.
+    """
     keys, data, starts = _begin(rng_key)
-    say(f"sampling with {len(STEP_SIZES)} step sizes, {num_chains} chains each")
-    paths = _run_chains(keys.sample, np.array(STEP_SIZES, data.dtype), data, num_chains, num_draws)
-    samples = dict(zip(STEP_SIZES, np.asarray(paths), strict=True))
     density = jax.tree_util.Partial(log_posterior, data)
-    orders = sorted({order, *ORDERS})
-    say(f"ranking the step sizes, by the PSD of order{'s' if len(orders) > 1 else ''} {', '.join(map(str, orders))}")
-    discrepancy = PSD(max(orders), basis="hermite", transform="target")
-    found = rank_orders(
-        keys.rank, discrepancy, density, samples, orders, method="markov", per_chain=True, progress=False
-    )
-    rankings = dict(zip(orders, found, strict=True))
-    best = rankings[order].best
-    say(f"reporting on the draws of step size {best:g}")
-    report = diagnose(keys.report, density, samples[best], names=("theta_1", "theta_2"), progress=False)
-    say("asking `tune` for a step size")
-    tuning = tune(
-        keys.tune,
-        density,
-        partial(_step, data),
-        list(STEP_SIZES),
-        positions=starts,
-        num_steps=2 * num_draws,
-        gradients=_STEP_PRICE,
-    )
-    return Demo(density, samples, rankings, order, report, tuning)
+    with ThreadPoolExecutor(1) as meanwhile:
+        tuning = meanwhile.submit(
+            copy_context().run,
+            tune,
+            keys.tune,
+            density,
+            partial(_step, data),
+            list(STEP_SIZES),
+            positions=starts,
+            num_steps=2 * num_draws,
+            gradients=_STEP_PRICE,
+            progress=False,
+        )
+        say(f"sampling with {len(STEP_SIZES)} step sizes, {num_chains} chains each")
+        paths = _run_chains(keys.sample, np.array(STEP_SIZES, data.dtype), data, num_chains, num_draws)
+        samples = dict(zip(STEP_SIZES, np.asarray(paths), strict=True))
+        orders = sorted({order, *ORDERS})
+        named = f"order{'s' if len(orders) > 1 else ''} {', '.join(map(str, orders))}"
+        say(f"ranking the step sizes, by the PSD of {named}")
+        discrepancy = PSD(max(orders), basis="hermite", transform="target")
+        found = rank_orders(
+            keys.rank, discrepancy, density, samples, orders, method="markov", per_chain=True, progress=False
+        )
+        rankings = dict(zip(orders, found, strict=True))
+        best = rankings[order].best
+        say(f"reporting on the draws of step size {best:g}")
+        report = diagnose(keys.report, density, samples[best], names=("theta_1", "theta_2"), progress=False)
+        say("waiting for `tune`, which has been asked for a step size")
+        return Demo(density, samples, rankings, order, report, tuning.result())
 
 
 class _Keys(NamedTuple):

@@ -261,7 +261,7 @@ class Tuning:
         if np.isnan(self.fresh.outcomes.mean_off).any() or np.isnan(self.fresh.outcomes.sd_off).any():
             remarks.append(
                 "“–” among errors of means and standard deviations: polynomials do not tell these moments of such a "
-                "target. Of “error”, the units are then those that scores imply, and the bias is that of Stein features."
+                "target. The units of “error” are then those that scores imply, and its bias is that of Stein features."
             )
         reasons = zip(self.labels, self.outcomes.reasons, strict=True)
         return remarks + [f"{label}: {reason}" for label, reason in reasons if reason is not None]

@@ -25,8 +25,8 @@ Options = dict[str, bool | int]
 # Numbers that a program computes on its way, up to which it is compiled with such options; and the same for programs of
 # reports, which are made once where tests are made often. Measured: compiling takes a fifth of the time and running up
 # to five times as much; or half of it, and running as much on one core, but there is one core only; or three quarters
-# of it, and running as much. Parts of a program are not compiled by themselves: putting them together takes more than it
-# saves.
+# of it, and running as much. Parts of a program are not compiled by themselves: putting them together takes more than
+# it saves.
 _FEW_FUSIONS: Options = {"xla_cpu_use_fusion_emitters": False}
 _QUICK: Options = _FEW_FUSIONS | {"xla_cpu_parallel_codegen_split_count": 1}
 _LEVELS: tuple[tuple[int, int, Options], ...] = (

@@ -144,6 +144,9 @@ on_files.mkdocs_priority = 100
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Include results, and lead links to pages."""
     place = page.file.src_uri
+    if page.parent is None:
+        # A page that is alone under its tab has no pages beside it to lead to.
+        page.meta["hide"] = ["navigation"]
     shown = files_shown()
     source = PurePosixPath(shown[place].relative_to(ROOT)) if place in shown else DOCS / place
     return with_links(with_sessions(with_results(markdown)), source, place, (config.repo_url or "").rstrip("/"))

@@ -112,6 +112,9 @@ def on_config(config: Any) -> Any:
 
     class Underscores(Extension):
         def extendMarkdown(self, md: Any) -> None:
+            if hasattr(md, "delimiters"):
+                md.delimiters.remove("_")
+            # In older versions of Python-Markdown.
             md.inlinePatterns.deregister("em_strong2", strict=False)
 
     config.markdown_extensions.append(Underscores())

@@ -29,8 +29,8 @@ MOST_POINTS = 2000
 # How much larger the dots of draws are in a legend, where they have to be seen one by one.
 DOT = 3
 
-# Within a decade or two, powers of ten are too few labels, and all multiples too many.
-_DECADES = 100
+# Within two decades and margins, powers of ten are too few labels, and all multiples too many.
+_DECADES = 200
 
 
 def get_axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:

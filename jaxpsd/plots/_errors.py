@@ -141,8 +141,7 @@ def second_moments(table: MomentTable, *, most: int = 20, ax: Axes | None = None
     if dim <= 6:
         for (i, j), error in np.ndenumerate(off):
             shade = "white" if abs(error) > 0.6 * largest else "black"
-            # Not −0.00.
-            text = f"{round(error, 2) + 0.0:+.2f}" if known[i, j] else "?"
+            text = f"{error:+z.2f}" if known[i, j] else "?"
             ax.text(j, i, text, ha="center", va="center", color=shade, fontsize="small")
     elif not known.any():
         ax.text(0.5, 0.5, "not known", transform=ax.transAxes, ha="center", va="center")

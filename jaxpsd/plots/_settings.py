@@ -53,7 +53,8 @@ def step_sizes(rankings: Ranking | Mapping[str, Ranking], *, ax: Axes | None = N
     label_decades(ax.yaxis)
     if several:
         ax.set_ylabel("discrepancy / its maximum")
-        ax.legend()
+        # Above the lines, which it would hide.
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
     return ax
 
 

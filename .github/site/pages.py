@@ -112,6 +112,9 @@ def on_config(config: Any) -> Any:
 
     class Underscores(Extension):
         def extendMarkdown(self, md: Any) -> None:
+            if hasattr(md, "delimiters"):
+                md.delimiters.remove("_")
+            # In older versions of Python-Markdown.
             md.inlinePatterns.deregister("em_strong2", strict=False)
 
     config.markdown_extensions.append(Underscores())
@@ -144,6 +147,9 @@ on_files.mkdocs_priority = 100
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Include results, and lead links to pages."""
     place = page.file.src_uri
+    if page.parent is None:
+        # A page that is alone under its tab has no pages beside it to lead to.
+        page.meta["hide"] = ["navigation"]
     shown = files_shown()
     source = PurePosixPath(shown[place].relative_to(ROOT)) if place in shown else DOCS / place
     return with_links(with_sessions(with_results(markdown)), source, place, (config.repo_url or "").rstrip("/"))

@@ -38,8 +38,12 @@ def main(folder: Path) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
     plots.draws(logdensity, draws[::40], label="some of the draws", ax=left)
     left.set(xlabel=names[0], ylabel=names[1])
+    # Above the contours, as beside.
+    left.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize="small", markerscale=3)
     plots.errors(report, ax=right)
-    figure.suptitle(textwrap.fill(report.verdict, 100), fontsize=9.5, x=0.01, ha="left", family="monospace")
+    # Lines do not break within an interval.
+    words = textwrap.fill(report.verdict.replace(" … ", "\N{NO-BREAK SPACE}…\N{NO-BREAK SPACE}"), 100)
+    figure.suptitle(words, fontsize=9.5, x=0.01, ha="left", family="monospace")
     figure.savefig(folder / "verdict.png", dpi=96)
 
 

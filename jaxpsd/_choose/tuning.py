@@ -299,4 +299,4 @@ def _worst(off: np.ndarray, se: np.ndarray, unit: float, sign: str) -> str:
     if np.isnan(off).any():
         return "–"
     k = int(np.argmax(np.abs(off)))
-    return f"{unit * off[k]:+.2g}{sign} ± {unit * se[k]:.1g}{sign}"
+    return f"{float(f'{unit * off[k]:.2g}'):+g}{sign} ± {float(f'{unit * se[k]:.1g}'):g}{sign}"

@@ -30,7 +30,8 @@ def html_table(columns: Columns) -> str:
         shown = []
         for k, cell in enumerate(cells):
             indent = len(cell) - len(cell.lstrip())
-            style = f"text-align:{'right' if k else 'left'}" + (f";padding-left:{indent}em" if indent else "")
+            # Room between columns, where the page around has no style for tables.
+            style = f"text-align:{'right' if k else 'left'};padding:.2em .6em .2em {0.6 + indent:g}em"
             shown.append(f'<{tag} style="{style}">{html_text(cell.strip())}</{tag}>')
         return f"<tr>{''.join(shown)}</tr>"
 

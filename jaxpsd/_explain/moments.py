@@ -168,7 +168,7 @@ class MomentTable:
             off = np.nan_to_num(np.abs(np.triu(found - right, 1)))
             if off.max() > 0:
                 i, j = np.unravel_index(off.argmax(), off.shape)
-                values = f"{found[i, j]:.2f} in the draws, {right[i, j]:.2f} by the target"
+                values = f"{found[i, j]:z.2f} in the draws, {right[i, j]:z.2f} by the target"
                 remarks.append(f"Worst correlation: {self.names[i]} and {self.names[j]}, {values}.")
         if (unknown := self.unknown()) and (count := len(unknown)):
             some = ", ".join(unknown[:3]) + (f" and {count - 3} more" if count > 3 else "")
@@ -189,7 +189,7 @@ class MomentTable:
 
 
 def _with_interval(value: float, ends: Float[np.ndarray, " 2"]) -> str:
-    return "not known" if np.isnan(value) else f"{value:.3f} ({ends[0]:.3f} … {ends[1]:.3f})"
+    return "not known" if np.isnan(value) else f"{value:z.3f} ({ends[0]:z.3f} … {ends[1]:z.3f})"
 
 
 # Rows to show.

@@ -99,8 +99,8 @@ def gof_tests(
     discrepancy, target, sets, chains
         As in `discrepancies`.
     method, num_replicates, alpha, orders, flip_probability, block_length
-        As in `gof_test`: one of its bootstraps and, for dependent draws, its parameter. Nothing is measured and
-        nothing warned of.
+        As in `gof_test`: one of its bootstraps and, for dependent draws, its parameter. Dependence is not measured,
+        and only sets without a finite result are warned of.
 
     Returns
     -------

@@ -52,8 +52,9 @@ In Python
   is that more than chance?                jaxpsd.adaptive_test(rng_key, target, samples)
   which moments are wrong?                 jaxpsd.moment_table(rng_key, target, samples)
   what is E[f] under the target?           jaxpsd.corrected_expectation(fn, target, samples)
-  which sampler or setting?                jaxpsd.rank(rng_key, None, target, {label: samples, …})
+  what changes when draws follow it?       jaxpsd.relax(rng_key, logdensity, samples)
   which setting, for a third of the price? jaxpsd.tune(rng_key, logdensity, kernel, settings, positions=…, num_steps=…)
+  which sampler or step size?              jaxpsd.rank(rng_key, None, target, {label: samples, …})
   is my sampler right?                     jaxpsd.check(rng_key, target, sample=sampler)
   all of it                                help(jaxpsd)
 """

@@ -8,15 +8,16 @@ from jaxpsd._core.checks import check_choice
 try:
     import matplotlib.pyplot as plt
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 except ImportError as error:
     error.add_note("`jaxpsd.plots` needs matplotlib: pip install 'jaxpsd[plots]'.")
     raise
 
 __all__ = [
-    "BLUE", "COLOURS", "MOST_POINTS", "RED", "SKY", "Axes", "Figure", "MaxNLocator", "check_made_by", "find_place",
-    "get_axes", "plt", "shorten",
+    "BLUE", "COLOURS", "DOT", "MOST_POINTS", "RED", "SKY", "Axes", "Figure", "MaxNLocator", "check_made_by",
+    "find_place", "get_axes", "label_decades", "plt", "shorten",
 ]  # fmt: skip
 
 # Okabe and Ito's colours.
@@ -24,6 +25,12 @@ COLOURS = BLUE, RED, _, _, _, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", 
 
 # More points than this hide each other.
 MOST_POINTS = 2000
+
+# How much larger the dots of draws are in a legend, where they have to be seen one by one.
+DOT = 3
+
+# Within two decades and margins, powers of ten are too few labels, and all multiples too many.
+_DECADES = 200
 
 
 def get_axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:
@@ -33,6 +40,14 @@ def get_axes(ax: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axe
     if not isinstance(ax, Axes):
         raise TypeError(f"`ax` must be matplotlib axes; got {type(ax).__name__}.")
     return ax
+
+
+def label_decades(axis: Axis) -> None:
+    """Numbers as people write them, along a logarithmic axis on which all is drawn."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < _DECADES * low else (1,)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def check_made_by(function: str, value: object, kind: type, name: str) -> None:

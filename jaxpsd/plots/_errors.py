@@ -6,7 +6,7 @@ from jaxpsd._core.checks import check_positive_integer
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._explain.report import Report
 from jaxpsd._explain.tolerance import check_tolerance
-from jaxpsd.plots._axes import BLUE, RED, Axes, check_made_by, get_axes, shorten
+from jaxpsd.plots._axes import BLUE, RED, Axes, MaxNLocator, check_made_by, get_axes, shorten
 
 # Beyond so many tolerances, the axis of errors is logarithmic.
 _FAR = 10
@@ -77,6 +77,8 @@ def errors(
         ax.set_xscale("symlog", linthresh=2 * tolerance)
         ax.xaxis.set_major_formatter(lambda error, _: f"{error:g}")
         largest *= 1.5
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(6, steps=(1, 2, 5, 10)))
     ax.set_xlim(-1.1 * largest, 1.1 * largest)
     names = [shorten(table.names[k]) for k in places]
     ax.set_yticks(range(count + (more > 0)), [*names, f"+ {more:,} more"] if more > 0 else names)
@@ -139,7 +141,7 @@ def second_moments(table: MomentTable, *, most: int = 20, ax: Axes | None = None
     if dim <= 6:
         for (i, j), error in np.ndenumerate(off):
             shade = "white" if abs(error) > 0.6 * largest else "black"
-            text = f"{error:+.2f}" if known[i, j] else "?"
+            text = f"{error:+z.2f}" if known[i, j] else "?"
             ax.text(j, i, text, ha="center", va="center", color=shade, fontsize="small")
     elif not known.any():
         ax.text(0.5, 0.5, "not known", transform=ax.transAxes, ha="center", va="center")

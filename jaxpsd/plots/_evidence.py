@@ -1,17 +1,15 @@
 """Whether it is more than chance: a statistic beside its replicates, and moments in the order of evidence."""
 
 import numpy as np
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from jaxpsd._core.checks import check_positive_integer
 from jaxpsd._explain.errors import NORMAL_95
 from jaxpsd._explain.moments import MomentTable
 from jaxpsd._gof.result import GofResult
-from jaxpsd.plots._axes import BLUE, RED, SKY, Axes, check_made_by, find_place, get_axes, shorten
+from jaxpsd.plots._axes import BLUE, RED, SKY, Axes, check_made_by, find_place, get_axes, label_decades, shorten
 
 # A statistic so many times the largest replicate is shown on a logarithmic axis.
 _FAR = 4
-_DECADES = 100
 
 
 def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | None = None) -> Axes:
@@ -52,12 +50,8 @@ def null_distribution(result: GofResult, *, which: int | str = 0, ax: Axes | Non
     ax.axvline(statistic, color=RED, linewidth=2, label=f"these draws,\np = {p:.3g}")
     ax.set(xlabel=result.labels[place], ylabel="replicates")
     if is_far:
-        span = float(statistic / replicates.min())
         ax.set_xscale("log")
-        # Within a decade or two, powers of ten are too few labels, and all multiples too many.
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < _DECADES else (1,)))
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        label_decades(ax.xaxis)
     # Beside the bars, which it would hide.
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
     return ax

@@ -13,7 +13,7 @@ from jaxpsd._core.functions import checked_logdensity
 from jaxpsd._core.scores import check_input
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import LogDensityFn, PyTree, Target
-from jaxpsd.plots._axes import BLUE, MOST_POINTS, RED, Axes, MaxNLocator, find_place, get_axes
+from jaxpsd.plots._axes import BLUE, DOT, MOST_POINTS, RED, Axes, MaxNLocator, find_place, get_axes
 
 
 def marginal_scores(
@@ -69,7 +69,7 @@ def marginal_scores(
     ax.plot(ends, line, color=RED, label=f"line, linear score {linearity[chosen]:.0%}")
     is_alone = len(names) == 1
     ax.set(xlabel=name, ylabel=f"∂ log p / ∂ {name}" + ("" if is_alone else ",\nless what is linear in the others"))
-    ax.legend()
+    ax.legend(markerscale=DOT)
     return ax
 
 
@@ -156,7 +156,7 @@ def draws(
         )
     ax.set(xlim=ends[0], ylim=ends[1], xlabel=given.names[pair[0]], ylabel=given.names[pair[1]])
     ax.xaxis.set_major_locator(MaxNLocator(5))
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper right", markerscale=DOT)
     return ax
 
 

@@ -8,13 +8,13 @@ from jaxpsd._core.checks import check_positive_integer
 from jaxpsd._explain.report import Report
 from jaxpsd.plots._axes import Figure, check_made_by, plt
 from jaxpsd.plots._errors import errors, second_moments
-from jaxpsd.plots._evidence import null_distribution
+from jaxpsd.plots._evidence import moment_errors, null_distribution
 
 
 def report(report: Report, *, most: int = 12) -> Figure:
     """A whole report in one figure: the verdict, errors, correlations, and the discrepancy beside what chance gives.
 
-    Correlations are shown where the report knows of them, as of few coordinates it does.
+    Where the report knows of no correlations, as of many coordinates, there are moments in the order of evidence.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ def report(report: Report, *, most: int = 12) -> Figure:
     known = 0 if found.true_correlation is None else np.isfinite(found.true_correlation).sum() - len(report.r_hat)
     has_map = bool(known > 0)
     rows = min(check_positive_integer(most, "most"), len(report.r_hat))
-    figure = plt.figure(figsize=(11.5, max(6.2 if has_map else 3.8, 0.38 * rows + 2.6)), layout="constrained")
+    figure = plt.figure(figsize=(11.5, max(6.2, 0.38 * rows + 2.6)), layout="constrained")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.2, 1))[0]
     errors(report, most=most, ax=left.subplots())
     # Each in a part of its own, since names take more room below one than below the other.
-    parts = right.subfigures(1 + has_map, 1, squeeze=False, height_ratios=(1, 2)[: 1 + has_map])[:, 0]
-    null_distribution(report.discrepancy, ax=parts[0].subplots())
-    if has_map:
-        second_moments(report.moments, most=most, ax=parts[1].subplots())
+    upper, lower = right.subfigures(2, 1, height_ratios=(1, 2))
+    null_distribution(report.discrepancy, ax=upper.subplots())
+    beside = second_moments if has_map else moment_errors
+    beside(report.moments, most=most, ax=lower.subplots())
     figure.suptitle(textwrap.fill(report.verdict, 125), fontsize=11, x=0.01, ha="left")
     figure.supxlabel(_counts(report), fontsize="small", x=0.01, ha="left")
     return figure

@@ -12,7 +12,7 @@ from jaxpsd._core.types import PyTree, Target
 from jaxpsd._discrepancies.base import Discrepancy
 from jaxpsd._gof.settings import check_discrepancy
 from jaxpsd._stein.coordinates import fit
-from jaxpsd.plots._axes import BLUE, COLOURS, Axes, check_made_by, get_axes
+from jaxpsd.plots._axes import BLUE, COLOURS, Axes, check_made_by, get_axes, label_decades
 
 
 def step_sizes(rankings: Ranking | Mapping[str, Ranking], *, ax: Axes | None = None) -> Axes:
@@ -50,9 +50,11 @@ def step_sizes(rankings: Ranking | Mapping[str, Ranking], *, ax: Axes | None = N
         best = ranking.labels.index(ranking.best)
         ax.plot(sizes[best], values[best], marker="*", markersize=18, color=colour, markeredgecolor="black")
     ax.set(xscale="log", yscale="log", xlabel="step size", ylabel="discrepancy")
+    label_decades(ax.yaxis)
     if several:
         ax.set_ylabel("discrepancy / its maximum")
-        ax.legend()
+        # Above the lines, which it would hide.
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize="small")
     return ax
 
 
@@ -100,6 +102,7 @@ def trace(
     ax.plot(total, np.asarray(values), color=BLUE, marker="o", markersize=3, label=type(discrepancy).__name__)
     ax.plot(total, float(values[0]) * np.sqrt(counts[0] / counts), color="grey", linestyle=":", label="slope −½")
     ax.set(xscale="log", yscale="log", xlabel="draws", ylabel="discrepancy")
+    label_decades(ax.yaxis)
     ax.legend()
     return ax
 

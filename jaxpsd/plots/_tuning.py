@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxpsd._choose.arms import numbers_of
 from jaxpsd._choose.tuning import Tuning
-from jaxpsd.plots._axes import COLOURS, Axes, check_made_by, get_axes
+from jaxpsd.plots._axes import COLOURS, Axes, check_made_by, get_axes, label_decades
 
 # Labels of more settings than this hide each other.
 _MOST_LABELS = 30
@@ -55,6 +55,7 @@ def tuning(tuning: Tuning, *, ax: Axes | None = None) -> Axes:
     value = last.values[last.places.index(tuning.best_place)]
     ax.plot(x[tuning.best_place], value, marker="*", markersize=18, color=ax.lines[-1].get_color(), markeredgecolor="k")
     ax.set(yscale="log", xlabel=name, ylabel="discrepancy of a full run" if tuning.objective == "bias" else "error")
+    label_decades(ax.yaxis)
     if name == "setting":
         shown = range(len(x)) if len(x) <= _MOST_LABELS else [tuning.best_place]
         ax.set_xticks(x[list(shown)], [tuning.labels[place] for place in shown], rotation=90, fontsize="small")

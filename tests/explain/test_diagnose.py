@@ -150,7 +150,7 @@ def test_reports_are_printed_shown_and_written_down():
     # What is wrong is seen first; parts of a test are below it; names of functions are code.
     assert re.findall(r"<span[^>]*>([^<]*)</span>", html) == ["not good enough", "not from the target"]
     assert html.index("<span") < html.index("These draws are not from the target")
-    assert '<td style="text-align:left;padding-left:2em">means</td>' in html
+    assert '<td style="text-align:left;padding:.2em .6em .2em 2.6em">means</td>' in html
     assert "<code>corrected_expectation</code>" in html
     assert "`" not in html
     # Dark pages have their own colours of text, and of all else but the badges.

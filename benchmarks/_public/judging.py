@@ -77,7 +77,7 @@ def judge(key: jax.Array, model: PublicModel, x: jax.Array, truth: Moments) -> d
         "outcome": outcome(report.good_enough, true),
         "rejected": report.reject,
         "rejected by the test": bool(report.test.reject),
-        "effective draws": float(np.sum(report.effective_draws)),
+        "effective draws": report.total_effective,
         "largest R-hat": float(np.max(report.r_hat)),
     }
     row["means"] = hold(

@@ -174,7 +174,7 @@ def _judge_verdict(judged: Judged, report: Report, truth: Truth, kind: Kind) -> 
         judged.sentence("what it amounts to is not known", True, verdict.named, "")
     elif NOTHING_STANDS_OUT in verdict.named:
         off, scale, shown = _largest(truth.errors)
-        bound = max(report.tolerance, _STANDS_OUT * float(np.sum(report.effective_draws)) ** -0.5)
+        bound = max(report.tolerance, _STANDS_OUT * report.total_effective**-0.5)
         judged.sentence("in no moment by more than chance", max(off, scale) <= bound, verdict.named, shown)
     else:
         judged.sentence("not understood", False, verdict.named, "")

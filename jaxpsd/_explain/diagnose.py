@@ -163,13 +163,14 @@ def _report(
     test = run_adaptive_test(test_key, given, settings, transform=coordinates.for_tests, dependence=dependence)
     show("regressing moments")
     table, discrepancy = make_table(table_key, psd, given, settings, names, standardized, dependence, coordinates)
-    is_dependent = dependence is not None and dependence.is_clear
-    times = times_by_chain(given, plan) if is_dependent else np.ones(draws.num_chains)
-    effective = draws.num_draws / draws.num_chains / times
-    if given.weights is not None:
-        # Draws of unequal weights are worth fewer (Kish).
-        effective /= draws.num_draws * float((given.weights**2).sum())
-    total = most_effective(float(effective.sum()), coordinates)
+    # Draws of unequal weights are worth fewer (Kish).
+    worth = draws.num_draws if given.weights is None else 1 / float((given.weights**2).sum())
+    times, together = np.ones(draws.num_chains), float(worth)
+    if dependence is not None and dependence.is_clear:
+        times, together = times_by_chain(given, plan), worth / dependence.time
+    effective = worth / draws.num_chains / times
+    # Chains that disagree are worth less together than each of them seems to be by itself.
+    total = most_effective(min(together, float(effective.sum())), coordinates)
     x = np.asarray(ravel(draws.positions), np.float64).reshape(draws.num_chains, -1, draws.dim)
     chance = Chance.of_draws(x, total, table.errors)
     show("letting draws follow the target")
@@ -215,6 +216,7 @@ def _report(
         relaxation=relaxation,
         autocorrelation_time=times,
         effective_draws=effective,
+        total_effective=total,
         r_hat=facts.r_hat,
         detectable=facts.detectable,
         caveats=caveats(facts),

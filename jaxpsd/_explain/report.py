@@ -69,7 +69,9 @@ class Report:
     autocorrelation_time
         Of the Stein features, for each chain.
     effective_draws
-        How many independent draws each chain is worth.
+        How many independent draws each chain is worth by itself.
+    total_effective
+        How many all of them are worth together: fewer than the sum where chains disagree, or stand still.
     r_hat
         Rank-normalised split R-hat of each coordinate: one where chains, and their halves, agree.
     detectable
@@ -97,6 +99,7 @@ class Report:
     relaxation: Relaxation | None
     autocorrelation_time: Float[np.ndarray, " chains"]
     effective_draws: Float[np.ndarray, " chains"]
+    total_effective: float
     r_hat: Float[np.ndarray, " dim"]
     detectable: DetectableErrors
     caveats: tuple[str, ...]
@@ -129,6 +132,7 @@ class Report:
             "relaxation": None if self.relaxation is None else self.relaxation.to_dict(),
             "autocorrelation_time": plain(self.autocorrelation_time),
             "effective_draws": plain(self.effective_draws),
+            "total_effective": self.total_effective,
             "r_hat": plain(self.r_hat),
             "detectable": {name: plain(value) for name, value in self.detectable._asdict().items()},
             "caveats": list(self.caveats),
@@ -249,7 +253,7 @@ class Report:
         some = range(count) if count <= 8 else order[[0, count // 2, -1]]
         rows = [(str(k), times[k], effective[k]) for k in some]
         if count > 1:
-            rows.append((f"all {count}", times.max(), effective.sum()))
+            rows.append((f"all {count}", (times * effective).sum() / self.total_effective, self.total_effective))
         return {
             "chain": [name for name, _, _ in rows],
             "autocorrelation time": [number(time) for _, time, _ in rows],

@@ -54,7 +54,7 @@ def report(report: Report, *, most: int = 12) -> Figure:
 
 def _counts(report: Report) -> str:
     """How many draws there were, in effect."""
-    chains, effective = len(report.effective_draws), report.effective_draws.sum()
+    chains, effective = len(report.effective_draws), report.total_effective
     several = f"{chains} chains, " if chains > 1 else ""
     return (
         f"{several}worth {effective:,.0f} independent draws; autocorrelation time up to "

@@ -89,6 +89,10 @@ def test_chains_that_disagree_are_noticed():
     assert report.disagreement.argmax() == 2
     assert report.disagreement[2] > 1.05
     assert any("agree" in advice for advice in report.advice)
+    # Each by itself is worth its draws, and all together hardly more than there are chains.
+    assert report.effective_draws.sum() > 1000
+    assert report.total_effective < 100
+    assert f"{report.total_effective:,.0f}" in str(report).partition("all 4")[2].split()
 
 
 def test_too_few_effective_draws_are_no_verdict():

@@ -89,6 +89,9 @@ class Checkpoint(NamedTuple):
 
 def _like(kept: np.ndarray, leaf: Any) -> Any:
     """An array of the type that it had; a key of its own kind."""
+    if kept.dtype.kind == "V":
+        # Files know types that NumPy does not have, such as bfloat16, by their size alone.
+        kept = kept.view(leaf.dtype)
     if is_key(leaf):
         return jax.random.wrap_key_data(jnp.asarray(kept), impl=jax.random.key_impl(leaf))
     return jnp.asarray(kept, leaf.dtype)

@@ -18,6 +18,7 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd._choose.arms import Group
+from jaxpsd._core.checks import check_positive_integer
 from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws, one_position, ravel
 from jaxpsd._core.functions import as_returned, check_function
@@ -219,6 +220,7 @@ def _draw_batch(key: PRNGKeyArray, minibatched: Minibatched | None, setting: PyT
             "The size of mini-batches must be known: pass `batch_size`, or put an integer `batch_size` in each "
             f"setting of a list; got {size!r:.100}."
         )
+    size = check_positive_integer(size, "batch_size")
     chosen = jax.random.randint(key, (size,), 0, len(jax.tree.leaves(minibatched.data)[0]))
     return jax.tree.map(lambda leaf: leaf[chosen], minibatched.data)
 

@@ -22,7 +22,6 @@ from jaxpsd._choose.runner import Runner, ScoreFn
 from jaxpsd._choose.transitions import STRETCHES_AT_ONCE, Minibatched
 from jaxpsd._choose.tuning import Tuning
 from jaxpsd._core.checks import (
-    as_arrays,
     check_choice,
     check_concrete,
     check_finite,
@@ -34,7 +33,7 @@ from jaxpsd._core.checks import (
 )
 from jaxpsd._core.compiling import for_a_report, split_key
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.minibatch import Minibatches
+from jaxpsd._core.minibatch import Minibatches, check_data
 from jaxpsd._core.progress import showing
 from jaxpsd._core.saving import check_writable
 from jaxpsd._core.scores import Given, Score
@@ -242,10 +241,7 @@ def _minibatched(target: Any, data: PyTree, batch_size: int | None) -> Minibatch
         if batch_size is not None and not isinstance(target, Minibatches):
             raise ValueError("`batch_size` is that of batches of `data`, which are not given.")
         return None if batch_size is None else Minibatched(target.data, batch_size)
-    arrays = as_arrays(data, "data")
-    if len({leaf.shape[:1] for leaf in jax.tree.leaves(arrays)}) != 1:
-        raise ValueError("`data` must be arrays whose first axis is that of the observations.")
-    return Minibatched(arrays, batch_size)
+    return Minibatched(check_data(data), batch_size)
 
 
 def _score_function(target: Any, starts: Draws) -> ScoreFn:

@@ -142,6 +142,26 @@ def test_a_checkpoint_is_of_one_sampler_and_of_settings_to_the_last_digit(tmp_pa
             tune(**changed, **options)
 
 
+def test_states_may_be_of_types_that_files_do_not_know(tmp_path, monkeypatch):
+    def kernel(key, state, size):
+        x, average = state
+        x, _ = langevin(key, x, size)
+        return (x, (average + x.astype(average.dtype)) / 2), x
+
+    options = {"num_steps": 2000, "settings": [0.1, 0.5], "kernel": kernel}
+    options["init"] = lambda x: (x, x.astype(jnp.bfloat16))
+    save, path = checkpoint.Checkpoint.save, tmp_path / "progress.npz"
+
+    def killed(self, *args):
+        save(self, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(checkpoint.Checkpoint, "save", killed)
+        tune(checkpoint=path, **options)
+    assert tune(checkpoint=path, **options).to_dict() == tune(**options).to_dict()
+
+
 def test_it_is_not_to_be_traced():
     for call in (
         lambda x: tune(positions=x),
@@ -267,6 +287,7 @@ def test_a_posterior_of_many_observations_is_scored_by_mini_batches():
         ({"tolerance": 2.0}, ValueError, "`tolerance` must be below 1"),
         ({"batch_size": 3}, ValueError, "`batch_size` is that of batches of `data`"),
         ({"checkpoint": "/nowhere/at/all"}, FileNotFoundError, "There is no folder"),
+        ({"data": STARTS[:0]}, ValueError, "`data` holds no observations"),
         ({"checkpoint": 3}, TypeError, "`checkpoint` must be the path of a file"),
         ({"checkpoint": "/"}, ValueError, "is a folder"),
         ({"order": 21}, ValueError, "`order` must be at most 20"),

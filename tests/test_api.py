@@ -162,3 +162,9 @@ def test_the_core_does_without_any_extra():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "p = " in done.stdout
+
+
+def test_pictures_need_no_import_of_their_own():
+    script = "import sys, jaxpsd; assert 'matplotlib' not in sys.modules; print(jaxpsd.plots.report.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "report\n"

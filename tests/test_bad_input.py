@@ -111,6 +111,33 @@ MISTAKES = {
         lambda: PSD(logdensity, {1: X[:, 0], "a": X[:, 1]}), TypeError, "use strings for all of them",
     ),
     "key and discrepancy forgotten": (lambda: jaxpsd.gof_test(PSD, logdensity, X, X), TypeError, "`discrepancy` must"),
+    "a word for names": (
+        lambda: jaxpsd.diagnose(KEY, -X, X, names="ab"), ValueError, "`names` must be strings in order.*got 'ab'",
+    ),
+    "a report under vmap": (
+        lambda: jax.vmap(lambda key: jaxpsd.diagnose(key, -X, X).test.p_value)(jax.random.split(KEY)),
+        ValueError, "`diagnose` looks at values and cannot be traced",
+    ),
+    "a traced tolerance": (
+        lambda: jax.jit(lambda tolerance: jaxpsd.diagnose(KEY, -X, X, tolerance=tolerance).test.p_value)(0.1),
+        ValueError, "`diagnose` looks at values and cannot be traced",
+    ),
+    "moves under vmap": (
+        lambda: jax.vmap(lambda key: jaxpsd.relax(key, logdensity, X).p_value)(jax.random.split(KEY)),
+        ValueError, "`relax` looks at values and cannot be traced",
+    ),
+    "a check under vmap": (
+        lambda: jax.vmap(lambda key: jaxpsd.check(key, -X, X).test.p_value)(jax.random.split(KEY)),
+        ValueError, "`check` looks at values and cannot be traced",
+    ),
+    "a ranking under jit": (
+        lambda: jax.jit(lambda x: jaxpsd.rank(KEY, PSD, logdensity, {"a": x, "b": x}).discrepancy)(X),
+        ValueError, "`rank` looks at values and cannot be traced",
+    ),
+    "data that cannot be sorted": (
+        lambda: jaxpsd.Minibatches(logdensity, logdensity, {1: X, "a": X}, batch_size=3),
+        TypeError, "`data` has a dictionary whose keys cannot be sorted",
+    ),
 }  # fmt: skip
 
 

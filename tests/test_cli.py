@@ -305,6 +305,7 @@ def test_mistakes_are_explained(files, arguments, message, capsys):
         ("def logdensity(x):\n    return {}['a']", "KeyError: 'a'"),
         ("def logdensity(x):\n    return x.sum() * (1 / 0)", "ZeroDivisionError was raised in "),
         ("def logdensity(x):\n    raise SystemExit(7)", "SystemExit: 7"),
+        ("class Stop(BaseException): pass\ndef logdensity(x):\n    raise Stop('failing.py')", "Stop: "),
     ],
 )
 def test_a_model_that_fails_is_a_mistake_and_no_rejection(files, text, message, capsys):
@@ -316,6 +317,16 @@ def test_a_model_that_fails_is_a_mistake_and_no_rejection(files, text, message, 
     assert "failing.py" in error
     assert "removed its internal frames" not in error
     sys.modules.pop("failing", None)
+
+
+def test_what_a_model_prints_is_no_part_of_the_result(files, capsys):
+    text = "print('loading')\ndef logdensity(x):\n    print('tracing')\n    return -0.5 * (x**2).sum()\n"
+    (files / "talking.py").write_text(text)
+    assert main(["test", str(files / "plain.npy"), "--logdensity", f"{files / 'talking.py'}:logdensity", "--json"]) == 0
+    found = capsys.readouterr()
+    assert json.loads(found.out)["reject"] is False
+    assert found.err.startswith("loading\ntracing\n")
+    sys.modules.pop("talking", None)
 
 
 @pytest.mark.parametrize(

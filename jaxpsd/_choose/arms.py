@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxpsd._core.checks import as_real
+from jaxpsd._core.checks import as_real, flatten
 from jaxpsd._core.tables import number
 from jaxpsd._core.types import PyTree
 
@@ -57,7 +57,8 @@ def check_settings(settings: Any, dtype: np.dtype) -> SamplerSettings:
 def _in_groups(values: Sequence[Any], dtype: np.dtype) -> tuple[Group, ...]:
     found: dict[Any, list[tuple[int, list[Any]]]] = {}
     for k, value in enumerate(values):
-        leaves, treedef = jax.tree.flatten(value)
+        paths, treedef = flatten(value, f"settings[{k}]")
+        leaves = [leaf for _, leaf in paths]
         if not leaves:
             raise ValueError(f"`settings[{k}]` is empty: {value!r:.100}.")
         fixed = tuple((type(leaf), leaf) if isinstance(leaf, _STRUCTURE) else None for leaf in leaves)
@@ -87,7 +88,8 @@ def _rebuilder(treedef: Any, fixed: tuple[Any, ...]) -> Callable[[Sequence[Any]]
 
 
 def _from_arrays(settings: PyTree, dtype: np.dtype) -> tuple[tuple[Any, ...], tuple[Group, ...]]:
-    leaves, treedef = jax.tree.flatten(settings)
+    paths, treedef = flatten(settings, "settings")
+    leaves = [leaf for _, leaf in paths]
     hint = "a list of settings, or a pytree of arrays whose first axis is that of the settings"
     arrays = [_as_data(leaf, "settings", dtype) for leaf in leaves]
     if not arrays or any(each.ndim == 0 for each in arrays) or len({len(each) for each in arrays}) != 1:
@@ -109,10 +111,12 @@ def _from_arrays(settings: PyTree, dtype: np.dtype) -> tuple[tuple[Any, ...], tu
 def _as_data(leaf: Any, name: str, dtype: np.dtype) -> Array:
     array = as_real(leaf, name)
     if not isinstance(array, jax.Array) and array.dtype.kind == "f":
-        array = array.astype(dtype)
+        # What it has no room for is named below.
+        with np.errstate(over="ignore"):
+            array = array.astype(dtype)
     array = jnp.asarray(array)
     if not np.isfinite(np.asarray(array, np.float64)).all():
-        raise ValueError(f"`{name}` has a value that is not finite.")
+        raise ValueError(f"`{name}` has a value that is not finite in {array.dtype}.")
     return array
 
 

@@ -1,7 +1,6 @@
 """Progress of tuning in a file, written at one stroke after every call of the program."""
 
 import json
-import os
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 from jaxpsd._choose.runner import Runner
 from jaxpsd._choose.transitions import Origin
 from jaxpsd._core.draws import as_numpy, is_key
+from jaxpsd._core.saving import write_arrays
 from jaxpsd._core.types import PyTree
 
 
@@ -20,8 +20,12 @@ def fingerprint(*what: PyTree) -> str:
     """Of all that decides the result, in words and bytes."""
     digest = blake2b(digest_size=16)
     for leaf in jax.tree.leaves(what):
-        is_array = isinstance(leaf, jax.Array | np.ndarray)
-        digest.update(as_numpy(leaf).tobytes() if is_array else repr(leaf).encode())
+        if isinstance(leaf, jax.Array | np.ndarray):
+            array = as_numpy(leaf)
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(array.tobytes())
+        else:
+            digest.update(repr(leaf).encode())
     return digest.hexdigest()
 
 
@@ -30,14 +34,6 @@ class Checkpoint(NamedTuple):
 
     path: Path
     about: str
-
-    @classmethod
-    def at(cls, path: str | os.PathLike[str], about: str) -> "Checkpoint":
-        """In a folder that is there."""
-        path = Path(path)
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"`checkpoint` is to be a file in {path.parent}, and there is no such folder.")
-        return cls(path, about)
 
     def save(self, runner: Runner, progress: dict[str, Any]) -> None:
         """Write down arms, the states of their chains and the progress."""
@@ -52,26 +48,27 @@ class Checkpoint(NamedTuple):
         arms = [{"stretches": arm.stretches, "spent": arm.spent, "reason": arm.reason} for arm in runner.arms]
         origin = [np.asarray(part, np.float64).tolist() for part in runner.origin]
         told = {"about": self.about, "arms": arms, "origin": origin, "members": runner.members, "progress": progress}
-        partial = self.path.with_name(self.path.name + ".partial")
-        with partial.open("wb") as file:
-            arrays["told"] = np.array(json.dumps(told))
-            np.savez(file, allow_pickle=False, **arrays)
-        partial.replace(self.path)
+        write_arrays(self.path, arrays | {"told": np.array(json.dumps(told))})
 
     def load(self, runner: Runner) -> dict[str, Any] | None:
         """Put arms and chains back to where they were, and return the progress; None where there is no file."""
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            # Opened here, since NumPy does not close what it cannot read.
+            with self.path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = dict(file)
             told = json.loads(str(arrays.pop("told")))
-        except (ValueError, KeyError, OSError, EOFError) as error:
-            raise ValueError(f"{self.path} is no checkpoint of `tune`, or a broken one; delete it.") from error
-        if told.get("about") != self.about:
+            about = told["about"]
+        except Exception as error:
+            # A damaged file can make its reader raise anything.
+            raise ValueError(
+                f"{self.path} is no checkpoint of `tune`, or a broken one. Delete it, or name another file."
+            ) from error
+        if about != self.about:
             raise ValueError(
                 f"{self.path} is the checkpoint of another call of `tune`: with another key, other settings or "
-                "positions, another target or another option. Delete it, or name another file."
+                "positions, another target, sampler or option. Delete it, or name another file."
             )
         for arm, kept in zip(runner.arms, told["arms"], strict=True):
             arm.stretches, arm.spent, arm.reason = kept["stretches"], kept["spent"], kept["reason"]
@@ -92,6 +89,9 @@ class Checkpoint(NamedTuple):
 
 def _like(kept: np.ndarray, leaf: Any) -> Any:
     """An array of the type that it had; a key of its own kind."""
+    if kept.dtype.kind == "V":
+        # Files know types that NumPy does not have, such as bfloat16, by their size alone.
+        kept = kept.view(leaf.dtype)
     if is_key(leaf):
         return jax.random.wrap_key_data(jnp.asarray(kept), impl=jax.random.key_impl(leaf))
     return jnp.asarray(kept, leaf.dtype)

@@ -25,7 +25,7 @@ from jaxpsd._choose.judged import judge_candidates
 from jaxpsd._choose.ranking import Outcome, Ranking, ranking_of
 from jaxpsd._choose.replicates import Replicates, chain_values, replicate_all
 from jaxpsd._choose.worth import Worth, has_moved, remarks_on, worth_of
-from jaxpsd._core.checks import check_fits, check_key
+from jaxpsd._core.checks import check_concrete, check_fits, check_key
 from jaxpsd._core.compiling import compile_by_work, for_a_report, split_key
 from jaxpsd._core.draws import Draws, evenly_spaced
 from jaxpsd._core.progress import showing
@@ -156,6 +156,7 @@ def rank_orders(
     settings.check_attainable()
     tolerance = None if tolerance is None else check_tolerance(tolerance)
     candidates = check_candidates(target, samples, chains, paired=paired)
+    check_concrete("rank", rng_key, [each.given.data for each in candidates])
     # In double precision, where results are compared.
     check_fits((len(candidates), num_replicates), np.dtype(np.float64), "The replicates", "Take fewer of them.")
     for label, (draws, *_), _ in candidates:

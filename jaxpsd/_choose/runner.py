@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd._choose.arms import SamplerSettings
 from jaxpsd._choose.transitions import (
@@ -16,6 +16,7 @@ from jaxpsd._choose.transitions import (
     Lengths,
     Minibatched,
     Origin,
+    Transition,
     begin_chains,
     run_chains,
     trace_transition,
@@ -99,6 +100,13 @@ class Runner:
             self.transitions.append(transition)
             self.members.append(list(group.members))
             self.states.append(begin_chains(begin_key, transition, starts.positions, group.arrays, places))
+
+    def first_steps(self, rng_key: PRNGKeyArray) -> list[PyTree]:
+        """What a step makes of one chain, in each group: another sampler would hardly make the same of it."""
+        return [
+            _step_once(rng_key, transition, jax.tree.map(lambda leaf: leaf[0, 0], states), [a[0] for a in group.arrays])
+            for transition, states, group in zip(self.transitions, self.states, self.settings.groups, strict=True)
+        ]
 
     @property
     def num_chains(self) -> int:
@@ -209,3 +217,8 @@ class Runner:
 @compile_by_work
 def _rows_of(states: PyTree, rows: Int[np.ndarray, " rows"]) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[rows], states)
+
+
+@compile_by_work
+def _step_once(rng_key: PRNGKeyArray, transition: Transition, state: PyTree, setting: list[Array]) -> PyTree:
+    return transition.step(rng_key, state, setting)

@@ -18,10 +18,10 @@ from jax.tree_util import register_static
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxpsd._choose.arms import Group
-from jaxpsd._core.checks import shapes_of
+from jaxpsd._core.checks import check_positive_integer
 from jaxpsd._core.compiling import compile_by_work
 from jaxpsd._core.draws import Draws, one_position, ravel
-from jaxpsd._core.functions import check_function
+from jaxpsd._core.functions import as_returned, check_function
 from jaxpsd._core.states import positions_in
 from jaxpsd._core.tracing import Traced, trace
 from jaxpsd._core.types import PyTree
@@ -91,13 +91,15 @@ def trace_transition(
     setting = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in group.arrays]
     try:
         # Nothing differentiates through a sampler, so that rules for derivatives need not be compared.
-        first = trace(lambda key, at, data: begin(key, at, group.rebuild(data)), rng_key, position, setting,
-                      is_gradient=True)  # fmt: skip
+        first = trace(lambda key, at, data: _of_arrays(begin(key, at, group.rebuild(data)), "The first state"),
+                      rng_key, position, setting, is_gradient=True)  # fmt: skip
         state = jax.eval_shape(first, rng_key, position, setting)
-        following = trace(lambda key, at, data: step(key, at, group.rebuild(data)), rng_key, state, setting,
-                          is_gradient=True)  # fmt: skip
+        following = trace(lambda key, at, data: _pair_of_arrays(*step(key, at, group.rebuild(data))),
+                          rng_key, state, setting, is_gradient=True)  # fmt: skip
     except Exception as error:
         error.add_note(f"jaxpsd: the sampler was called with one key, one chain and the setting {_shown(group)}.")
+        if isinstance(error, jax.errors.JAXTypeError):
+            error.add_note("jaxpsd: it could not be traced. It must be written with jax.numpy.")
         raise
     new_state, new_position = jax.eval_shape(following, rng_key, state, setting)
     _check_alike(new_state, state, "a state like the one that it takes")
@@ -111,12 +113,26 @@ def _shown(group: Group) -> str:
 
 def _check_alike(found: PyTree, wanted: PyTree, what: str) -> None:
     def kinds(tree: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+        return jax.tree.map(lambda leaf: f"{leaf.dtype} {leaf.shape}", tree)
 
-    if kinds(found) != kinds(wanted):
-        described = [(jax.tree.structure(tree), shapes_of(tree), jax.tree.leaves(tree)[0].dtype)
-                     for tree in (found, wanted)]  # fmt: skip
-        raise TypeError(f"`kernel` must return {what}: {described[1]!s:.200}; it returned {described[0]!s:.200}.")
+    if jax.tree.flatten(kinds(found)) != jax.tree.flatten(kinds(wanted)):
+        raise TypeError(f"`kernel` must return {what}: {kinds(wanted)!s:.200}; it returned {kinds(found)!s:.200}.")
+
+
+def _of_arrays(returned: PyTree, what: str) -> PyTree:
+    """What the sampler has returned, as arrays of JAX's."""
+    leaves, treedef = jax.tree.flatten(returned)
+    arrays = [as_returned(leaf) for leaf in leaves]
+    if not arrays or any(array is None for array in arrays):
+        found = next(
+            (type(leaf).__name__ for leaf, array in zip(leaves, arrays, strict=True) if array is None), returned
+        )
+        raise TypeError(f"{what} must be an array, or a pytree of arrays, at least one; got {found!s:.100}.")
+    return jax.tree.unflatten(treedef, arrays)
+
+
+def _pair_of_arrays(state: PyTree, position: PyTree) -> tuple[PyTree, PyTree]:
+    return _of_arrays(state, "The state that follows"), _of_arrays(position, "The position that follows")
 
 
 def _functions(
@@ -204,6 +220,7 @@ def _draw_batch(key: PRNGKeyArray, minibatched: Minibatched | None, setting: PyT
             "The size of mini-batches must be known: pass `batch_size`, or put an integer `batch_size` in each "
             f"setting of a list; got {size!r:.100}."
         )
+    size = check_positive_integer(size, "batch_size")
     chosen = jax.random.randint(key, (size,), 0, len(jax.tree.leaves(minibatched.data)[0]))
     return jax.tree.map(lambda leaf: leaf[chosen], minibatched.data)
 

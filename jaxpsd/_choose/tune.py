@@ -19,16 +19,30 @@ from jaxpsd._choose.budget import costs_of, make_budget
 from jaxpsd._choose.checkpoint import Checkpoint, fingerprint
 from jaxpsd._choose.race import Asked, Race
 from jaxpsd._choose.runner import Runner, ScoreFn
-from jaxpsd._choose.transitions import Minibatched
+from jaxpsd._choose.transitions import STRETCHES_AT_ONCE, Minibatched
 from jaxpsd._choose.tuning import Tuning
-from jaxpsd._core.checks import as_arrays, check_choice, check_finite, check_key, check_positive_integer, check_samples
+from jaxpsd._core.checks import (
+    check_choice,
+    check_concrete,
+    check_finite,
+    check_fits,
+    check_key,
+    check_positive_integer,
+    check_samples,
+    flatten,
+)
 from jaxpsd._core.compiling import for_a_report, split_key
 from jaxpsd._core.draws import Draws, ravel
-from jaxpsd._core.minibatch import Minibatches
+from jaxpsd._core.minibatch import Minibatches, check_data
 from jaxpsd._core.progress import showing
+from jaxpsd._core.saving import check_writable
 from jaxpsd._core.scores import Given, Score
 from jaxpsd._core.types import LogDensityFn, PyTree
+from jaxpsd._discrepancies.psd import check_order
 from jaxpsd._explain.tolerance import check_tolerance
+
+# Steps are counted by integers of 32 bits.
+_MOST_STEPS = 2**31 - 1
 
 
 def tune(
@@ -145,23 +159,31 @@ def tune(
     True
     """
     check_key(rng_key)
-    starts = _starts(positions, num_chains)
-    found = check_settings(settings, starts.dtype)
+    check_concrete("tune", rng_key, flatten(settings, "settings")[0], tolerance)
+    draws = _check_positions(positions)
+    num_chains = draws.num_draws if num_chains is None else check_positive_integer(num_chains, "num_chains")
+    found = check_settings(settings, draws.dtype)
     num_steps = check_positive_integer(num_steps, "num_steps")
+    if num_steps > _MOST_STEPS:
+        raise ValueError(f"`num_steps` must be at most {_MOST_STEPS:,}; got {num_steps:,}.")
     check_choice(objective, ("bias", "error"), "objective")
-    order = check_positive_integer(order, "order", "2 is a good choice.")
+    order = check_order(order)
     if order == 1:
         raise ValueError("`order` must be at least 2: features of order 1 know nothing of standard deviations.")
-    _check_share(burn_in, "burn_in", 0, 0.75)
-    _check_share(keep, "keep", 0.01, 0.9)
-    _check_share(alpha, "alpha", 1e-4, 0.5)
+    burn_in = _check_share(burn_in, "burn_in", 0, 0.75)
+    keep = _check_share(keep, "keep", 0.01, 0.9)
+    alpha = _check_share(alpha, "alpha", 1e-4, 0.5)
     tolerance = None if tolerance is None else check_tolerance(tolerance)
     thin = None if thin is None else check_positive_integer(thin, "thin")
     batch_size = None if batch_size is None else check_positive_integer(batch_size, "batch_size")
-    if budget is not None and not (isinstance(budget, int | float) and budget > 0 and math.isfinite(budget)):
+    if budget is not None and not (_is_number(budget) and budget > 0 and math.isfinite(budget)):
         raise ValueError(f"`budget` must be a positive number of gradient evaluations, or None; got {budget!r}.")
+    path = None if checkpoint is None else check_writable(checkpoint, "checkpoint")
     costs = costs_of(gradients, score_gradients, found)
-    limits = make_budget(budget, costs, starts.num_draws, num_steps, burn_in, keep, thin)
+    limits = make_budget(budget, costs, num_chains, num_steps, burn_in, keep, thin)
+    seen = (STRETCHES_AT_ONCE, len(found.values), num_chains, limits.lengths.draws, draws.dim)
+    check_fits(seen, draws.dtype, "The positions that a call of the program returns", "Take fewer chains or settings.")
+    starts = _starts(draws, num_chains)
     run_key, rest_key, fresh_key = split_key(rng_key, 3)
     minibatched = _minibatched(target, data, batch_size)
     score = _score_function(target, starts)
@@ -170,8 +192,11 @@ def tune(
         check_finite(first_scores, starts, "The score ∇log p", "Start where the target has a density.")
     runner = Runner(run_key, kernel, init, found, starts, score, limits.lengths, costs, minibatched)
     asked = Asked(objective, order, burn_in, keep, alpha, num_steps, limits)
-    about = fingerprint(rng_key, found.labels, asked, costs, starts.positions, first_scores)
-    kept = None if checkpoint is None else Checkpoint.at(checkpoint, about)
+    kept = None
+    if path is not None:
+        first = first_scores, runner.first_steps(rest_key)
+        about = fingerprint(rng_key, found.labels, found.values, asked, costs, starts.positions, first)
+        kept = Checkpoint(path, about)
     race = Race(runner, asked, rest_key, kept)
     with showing("tune", progress=progress) as show, for_a_report():
         race.run(show)
@@ -185,17 +210,28 @@ def tune(
 # --- what is asked ----------------------------------------------------------------------------------------
 
 
-def _check_share(value: float, name: str, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _check_share(value: float, name: str, low: float, high: float) -> float:
+    if not _is_number(value) or not low <= value <= high:
         raise ValueError(f"`{name}` must be a number from {low:g} to {high:g}; got {value!r:.100}.")
+    return float(value)
 
 
-def _starts(positions: PyTree, num_chains: int | None) -> Draws:
+def _check_positions(positions: PyTree) -> Draws:
     draws = check_samples(positions, chains=False, name="positions")
+    check_concrete("tune", draws.positions)
     check_finite(ravel(draws.positions), draws, "`positions`")
-    if num_chains is None:
+    return draws
+
+
+def _starts(draws: Draws, num_chains: int) -> Draws:
+    """A position for each chain, in turn."""
+    if num_chains == draws.num_draws:
         return Draws(draws.positions, labels=draws.labels, dimensions=draws.dimensions)
-    places = np.arange(check_positive_integer(num_chains, "num_chains")) % draws.num_draws
+    places = np.arange(num_chains) % draws.num_draws
     chosen = jax.tree.map(lambda leaf: leaf[places], draws.positions)
     return Draws(chosen, labels=draws.labels, dimensions=draws.dimensions)
 
@@ -205,10 +241,7 @@ def _minibatched(target: Any, data: PyTree, batch_size: int | None) -> Minibatch
         if batch_size is not None and not isinstance(target, Minibatches):
             raise ValueError("`batch_size` is that of batches of `data`, which are not given.")
         return None if batch_size is None else Minibatched(target.data, batch_size)
-    arrays = as_arrays(data, "data")
-    if len({leaf.shape[:1] for leaf in jax.tree.leaves(arrays)}) != 1:
-        raise ValueError("`data` must be arrays whose first axis is that of the observations.")
-    return Minibatched(arrays, batch_size)
+    return Minibatched(check_data(data), batch_size)
 
 
 def _score_function(target: Any, starts: Draws) -> ScoreFn:

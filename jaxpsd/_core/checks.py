@@ -9,6 +9,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,16 +33,18 @@ def is_concrete(*trees: PyTree) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def check_concrete(of: str, *trees: PyTree) -> None:
+    """Refuse to be traced, where values decide what is computed."""
+    if not is_concrete(*trees):
+        raise ValueError(f"`{of}` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
+
+
 def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "samples") -> Draws:
     """Turn what the user calls samples into draws with one leading axis."""
     if isinstance(samples, Draws):
         return _check_draws(samples, name)
     samples = positions_in(samples, name)
-    try:
-        paths, treedef = jax.tree.flatten_with_path(samples)
-    except ValueError as error:
-        reason = "has a dictionary whose keys cannot be sorted; use strings for all of them."
-        raise TypeError(f"`{name}` {reason}") from error
+    paths, treedef = flatten(samples, name)
     if not paths:
         raise ValueError(f"`{name}` is empty: {samples!r} holds no arrays.")
     names = [name + keystr(path) for path, _ in paths]
@@ -68,6 +71,15 @@ def check_samples(samples: PyTree, *, chains: bool | None = None, name: str = "s
     if draws.dim == 0:
         raise ValueError(f"`{name}` has positions without coordinates: shape {leaves[0].shape}.")
     return draws
+
+
+def flatten(tree: PyTree, name: str) -> tuple[list[tuple[Any, Any]], Any]:
+    """The leaves of a pytree of the user's with their paths, and its structure."""
+    try:
+        return jax.tree.flatten_with_path(tree)
+    except ValueError as error:
+        reason = "has a dictionary whose keys cannot be sorted; use strings for all of them."
+        raise TypeError(f"`{name}` {reason}") from error
 
 
 def _check_draws(draws: Draws, name: str) -> Draws:
@@ -118,12 +130,14 @@ def as_real(value: object, name: str) -> np.ndarray | Array:
 
 def as_arrays(tree: PyTree, name: str) -> PyTree:
     """All leaves as arrays of JAX."""
-    return jax.tree.map_with_path(lambda path, leaf: _as_array(leaf, name + keystr(path), "an array of numbers"), tree)
+    paths, treedef = flatten(tree, name)
+    return treedef.unflatten(_as_array(leaf, name + keystr(path), "an array of numbers") for path, leaf in paths)
 
 
 def as_floats(tree: PyTree, name: str) -> PyTree:
     """All leaves as arrays of floating-point numbers."""
-    return jax.tree.map_with_path(lambda path, leaf: _check_leaf(leaf, name + keystr(path)), tree)
+    paths, treedef = flatten(tree, name)
+    return treedef.unflatten(_check_leaf(leaf, name + keystr(path)) for path, leaf in paths)
 
 
 def _as_array(leaf: ArrayLike, name: str, what: str) -> Array:

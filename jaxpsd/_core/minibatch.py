@@ -34,6 +34,17 @@ from jaxpsd._core.types import LogDensityFn, PyTree
 _LIVE_BATCHES = 8
 
 
+def check_data(data: PyTree) -> PyTree:
+    """Arrays of observations, along their first axis."""
+    arrays = as_arrays(data, "data")
+    leaves = jax.tree.leaves(arrays)
+    if not leaves or len({leaf.shape[:1] for leaf in leaves}) != 1 or leaves[0].ndim == 0:
+        raise ValueError("`data` must be arrays whose first axis is that of the observations.")
+    if len(leaves[0]) == 0:
+        raise ValueError("`data` holds no observations.")
+    return arrays
+
+
 @dataclass(frozen=True, eq=False)
 class Minibatches:
     """A posterior that is scored by mini-batches of its data: a target for `tune`.
@@ -76,12 +87,7 @@ class Minibatches:
     def __post_init__(self) -> None:
         check_function(self.log_prior, "log_prior", "one position")
         check_function(self.log_likelihood, "log_likelihood", "one position and a batch of observations")
-        data = as_arrays(self.data, "data")
-        leaves = jax.tree.leaves(data)
-        if not leaves or len({leaf.shape[:1] for leaf in leaves}) != 1 or leaves[0].ndim == 0:
-            raise ValueError("`data` must be arrays whose first axis is that of the observations.")
-        if len(leaves[0]) == 0:
-            raise ValueError("`data` holds no observations.")
+        data = check_data(self.data)
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "batch_size", check_positive_integer(self.batch_size, "batch_size"))
         if self.control_variate is not None:

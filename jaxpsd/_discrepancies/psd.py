@@ -108,12 +108,7 @@ class PSD(QuadraticDiscrepancy):
     block_size: int | None = static(default=None)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", check_positive_integer(self.order, "order", "2 is a good choice."))
-        if self.order > _HIGHEST_ORDER:
-            raise ValueError(
-                f"`order` must be at most {_HIGHEST_ORDER}; got {self.order}. Tails show at 4, and higher moments are "
-                "hardly ever known to any digit."
-            )
+        object.__setattr__(self, "order", check_order(self.order))
         check_choice(self.norm, ("l2", "l1"), "norm")
         check_choice(self.form, ("auto", "primal", "dual"), "form")
         check_choice(self.basis, tuple(BASES), "basis")
@@ -260,6 +255,17 @@ class PSD(QuadraticDiscrepancy):
 
 def _part_values(data: Data, plan: Plan, parts: tuple[Part, ...]) -> Float[Array, " parts"]:
     return plan.part_values(plan.prepare(data), parts)
+
+
+def check_order(order: int) -> int:
+    """The degree of polynomials, as far as numbers reach."""
+    order = check_positive_integer(order, "order", "2 is a good choice.")
+    if order > _HIGHEST_ORDER:
+        raise ValueError(
+            f"`order` must be at most {_HIGHEST_ORDER}; got {order}. Tails show at 4, and higher moments are hardly "
+            "ever known to any digit."
+        )
+    return order
 
 
 def check_interactions(interactions: object, order: int) -> polynomials.Interactions:

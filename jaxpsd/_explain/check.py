@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from jaxpsd._core.checks import check_key, check_positive_integer, check_samples
+from jaxpsd._core.checks import check_concrete, check_key, check_positive_integer, check_samples
 from jaxpsd._core.compiling import split_key
 from jaxpsd._core.draws import Draws, join_draws, split_draws
 from jaxpsd._core.functions import check_function
@@ -128,6 +128,7 @@ def check(
     draws, worth 2,000 independent ones).
     """
     check_key(rng_key)
+    check_concrete("check", rng_key, tolerance)
     tolerance = check_tolerance(tolerance)
     alpha = Settings.checked("auto", 1000, alpha, None, None).alpha
     num_draws, budget = check_positive_integer(num_draws, "num_draws"), check_positive_integer(budget, "budget")
@@ -139,8 +140,7 @@ def check(
     given = check_input(target, samples, None, chains)
     check_several(given.draws)
     names = check_names(names, given.draws)
-    if not given.is_concrete:
-        raise ValueError("`check` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
+    check_concrete("check", given.data)
     doublings = 0 if sample is None else max(0, ceil(log2(budget / given.draws.num_draws)))
     confidence = 1 - alpha / (1 + doublings)
     judgement, errors, worth = _judge(given, tolerance, names, confidence)
@@ -226,6 +226,8 @@ def _join(draws: Draws, more: Draws) -> Draws:
             f"`sample` must return draws like those before, {_describe(draws)}; it returned {_describe(more)}."
         )
     parts = [split_draws(each.positions, each.num_chains) for each in (draws, more)]
+    if all(jnp.array_equal(old[:, : new.shape[1]], new) for old, new in zip(*map(jax.tree.leaves, parts), strict=True)):
+        raise ValueError("`sample` returned the same draws for another key: it must use the key that it is given.")
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
     return replace(draws, positions=join_draws(joined))
 

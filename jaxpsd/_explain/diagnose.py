@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
 from jaxpsd._core.blocks import MEMORY_BUDGET
-from jaxpsd._core.checks import check_key
+from jaxpsd._core.checks import check_concrete, check_key
 from jaxpsd._core.compiling import for_a_report, split_key
 from jaxpsd._core.draws import Draws, ravel
 from jaxpsd._core.progress import showing
@@ -121,6 +121,7 @@ def diagnose(
     False
     """
     check_key(rng_key)
+    check_concrete("diagnose", rng_key, tolerance)
     settings = Settings.checked("auto", num_replicates, alpha, None, None)
     settings.check_attainable()
     tolerance = check_tolerance(tolerance)
@@ -129,8 +130,7 @@ def diagnose(
     draws = unscored.draws
     check_several(draws)
     names = check_names(names, draws)
-    if not unscored.is_concrete:
-        raise ValueError("`diagnose` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
+    check_concrete("diagnose", unscored.data)
     with showing("diagnose", progress=progress) as show, for_a_report():
         return _report(rng_key, target, unscored, settings, tolerance, second_opinion, names, show)
 

@@ -314,13 +314,14 @@ def check_names(names: Sequence[str] | None, draws: Draws) -> tuple[str, ...]:
     """Names of the coordinates, the user's or those of the samples' structure."""
     if names is None:
         return draws.names
-    names = tuple(names) if isinstance(names, Iterable) and not isinstance(names, Set) else ()
-    if len(names) != draws.dim or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+    is_sequence = isinstance(names, Iterable) and not isinstance(names, Set | str)
+    found = tuple(names) if is_sequence else ()
+    if len(found) != draws.dim or not all(isinstance(name, str) for name in found) or len(set(found)) < len(found):
         raise ValueError(
             f"`names` must be strings in order, a different one for each of {draws.dim} coordinates; got "
-            f"{names!r:.100}."
+            f"{found if is_sequence else names!r:.100}."
         )
-    return names
+    return found
 
 
 def _label(exponents: Int[np.ndarray, " dim"], names: Sequence[str]) -> str:

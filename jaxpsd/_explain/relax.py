@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
-from jaxpsd._core.checks import check_key
+from jaxpsd._core.checks import check_concrete, check_key
 from jaxpsd._core.doubts import warn_of
 from jaxpsd._core.draws import names_of, one_position
 from jaxpsd._core.functions import check_function, checked_logdensity, returning_numbers
@@ -101,6 +101,7 @@ def relax(
     """
     require_blackjax()
     check_key(rng_key)
+    check_concrete("relax", rng_key)
     if not callable(logdensity_fn):
         raise TypeError(
             "`logdensity_fn` must be the log-density, a function of one position: draws cannot be moved by scores that "
@@ -114,8 +115,7 @@ def relax(
     moves.check()
     given = check_input(logdensity_fn, samples, weights, chains)
     check_several(given.draws)
-    if not given.is_concrete:
-        raise ValueError("`relax` looks at values and cannot be traced; call it outside `jit` and `vmap`.")
+    check_concrete("relax", given.data)
     given = with_values(given, logdensity_fn)
     result = relax_draws(rng_key, given, settings, check_names(names, given.draws), moves=moves, fn=fn)
     warn_of(given.doubts)

@@ -22,6 +22,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxpsd._core.checks import check_positive_integer, check_same_shapes, is_concrete, shapes_of
 from jaxpsd._core.draws import as_numpy, is_key
+from jaxpsd._core.saving import check_path, check_writable, write_arrays
 from jaxpsd._core.scores import score
 from jaxpsd._core.types import LogDensityFn, PyTree, Scalar, Target
 from jaxpsd._gof.result import GofResult
@@ -95,7 +96,7 @@ def stream_over(
         raise TypeError(f"`stream` must come from `jaxpsd.stream`; got {type(stream).__name__}.")
     if not isinstance(checkpoint_every, int | float | np.number) or not checkpoint_every >= 0:
         raise ValueError(f"`checkpoint_every` must be seconds, 0 or more; got {checkpoint_every!r:.100}.")
-    path = None if checkpoint is None else _check_path(checkpoint, "checkpoint")
+    path = None if checkpoint is None else check_writable(checkpoint, "checkpoint")
     _check_not_traced(rng_key, target)
     source = _open_source(target, source, chunk_length, chains)
     first = next(iter(source.batches(0)), None)
@@ -177,7 +178,7 @@ def save_state(state: StreamState, path: str | os.PathLike[str]) -> None:
     True
     """
     _check_state(state, "state")
-    _save(state, _check_path(path, "path"), {})
+    _save(state, check_path(path, "path"), {})
 
 
 def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
@@ -210,7 +211,7 @@ def load_state(path: str | os.PathLike[str], like: StreamState) -> StreamState:
     the state of another stream: its replicates, features or precision differ.
     """
     _check_state(like, "like")
-    path = _check_path(path, "path")
+    path = check_path(path, "path")
     if not path.exists():
         raise FileNotFoundError(f"There is no file {path}.")
     return _load(path, like)[0]
@@ -227,26 +228,9 @@ def _check_not_traced(*trees: PyTree) -> None:
         raise ValueError("Files cannot be used while JAX traces: call this outside of `jit`, `vmap` and `grad`.")
 
 
-def _check_path(given: str | os.PathLike[str], name: str) -> Path:
-    """Where a file is, or can be written."""
-    if not isinstance(given, str | os.PathLike):
-        raise TypeError(f"`{name}` must be the path of a file; got {type(given).__name__}.")
-    path = Path(given)
-    if path.is_dir():
-        raise ValueError(f"`{name}` must be the path of a file; {path} is a folder.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} for `{name}`.")
-    return path
-
-
 def _save(state: StreamState, path: Path, about: dict[str, Any]) -> None:
     arrays: dict[str, Any] = {f"leaf_{k}": as_numpy(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        np.savez(file, about=np.array(json.dumps(about)), **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_arrays(path, arrays | {"about": np.array(json.dumps(about))})
 
 
 def _load(path: Path, like: StreamState) -> tuple[StreamState, dict[str, Any]]:

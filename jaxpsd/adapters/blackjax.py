@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpsd._core.checks import check_same_shapes, shapes_of
 from jaxpsd._core.draws import Draws, join_draws
 from jaxpsd._core.origins import UNKNOWN, Kind, Origin
 from jaxpsd._core.states import positions_in
@@ -65,6 +66,8 @@ def from_blackjax(
             f"`states` must be states of a sampler, with a field `position`; got {type(states).__name__}. Positions "
             "themselves need no adapter: pass them to `diagnose` as (chains, draws, …)."
         )
+    if not jax.tree.leaves(positions):
+        raise ValueError("`states` hold no positions: there are no arrays in them.")
     axis = _axis_of_chains(states, infos, positions, chain_axis)
 
     def in_order(tree: PyTree) -> PyTree:
@@ -79,6 +82,7 @@ def from_blackjax(
         return target, samples
     if "logdensity_grad" not in fields:
         raise ValueError(f"{type(states).__name__} has no gradients; pass the log-density as `target`.")
+    check_same_shapes(states.logdensity_grad, positions, "Gradients must have the shape of the positions")
     return Draws(in_order(states.logdensity_grad), num_chains), samples
 
 
@@ -93,6 +97,11 @@ def _axis_of_chains(states: PyTree, infos: Any, positions: PyTree, asked: int | 
     if shape is None:
         # Without a number for each state, only the user knows whether there are chains.
         shape = np.shape(jax.tree.leaves(positions)[0])[: 1 if asked is None else 2]
+    if any(np.shape(leaf)[: len(shape)] != shape for leaf in jax.tree.leaves(positions)):
+        raise ValueError(
+            f"`states` and `infos` must be of the same transitions: positions of shape {shapes_of(positions)!s:.100} "
+            f"have no leading axes {shape}."
+        )
     if len(shape) == 1 and asked is None:
         return None
     if len(shape) != 2 or asked not in (None, 0, 1):

@@ -108,7 +108,11 @@ def _read_csv(path: Path) -> Sampled:
     has_names = not all(map(_is_number, names))
     with warnings.catch_warnings(action="ignore"):
         # That there are no numbers, which is said below.
-        table = np.loadtxt(path, delimiter=",", skiprows=int(has_names), ndmin=2, encoding=encoding)
+        try:
+            table = np.loadtxt(path, delimiter=",", skiprows=int(has_names), ndmin=2, encoding=encoding)
+        except ValueError as error:
+            # Without what programmers could do about it.
+            raise ValueError(str(error).partition("; use `usecols`")[0]) from error
     if not table.size:
         raise ValueError("it has no rows of numbers")
     if not has_names:

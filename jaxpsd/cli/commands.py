@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,27 @@ _CODES = {True: _SOUND, False: _REJECTED, None: _UNKNOWN}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the exit code."""
     options = build_parser(_COMMANDS).parse_args(arguments)
+    # Results alone go there: what a log-density prints is not to be among them.
+    options.output = sys.stdout
+    try:
+        with redirect_stdout(sys.stderr):
+            code = _run(options)
+        options.output.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Python must not try to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), options.output.fileno())
+        return _NO_READER
+    except KeyboardInterrupt:
+        print("jaxpsd: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BaseException as error:
+        # A log-density of the user's can raise anything, and Python's own exit code would say "rejected".
+        print(*_explain(error), sep="\n", file=sys.stderr)
+        return _MISTAKE
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
     import jax
 
     if not options.no_cache:
@@ -38,21 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with jax.enable_x64(options.float64 or jax.config.read("jax_enable_x64")), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: print(f"jaxpsd: warning: {message}", file=sys.stderr)
-        try:
-            code = options.run(options)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read the output has seen enough. Python must not try to flush the rest at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _NO_READER
-        except KeyboardInterrupt:
-            print("jaxpsd: interrupted", file=sys.stderr)
-            return _INTERRUPTED
-        except (Exception, SystemExit) as error:
-            # A log-density of the user's can raise anything, and Python's own exit code would say "rejected".
-            print(*_explain(error), sep="\n", file=sys.stderr)
-            return _MISTAKE
-    return code
+        return options.run(options)
 
 
 def _explain(error: BaseException) -> list[str]:
@@ -164,32 +172,35 @@ def _demo(options: argparse.Namespace) -> int:
         if not options.json:
             print(f"jaxpsd: {step} …", file=sys.stderr, flush=True)
 
+    def show(*shown: Any, sep: str = " ") -> None:
+        print(*shown, sep=sep, file=options.output)
+
     demo = run_demo(jax.random.key(options.seed), options.draws, options.order, say=say)
     ranking, report = demo.rankings[options.order], demo.report
     if options.json:
-        print(
+        show(
             json.dumps({"rank": ranking.to_dict(), "report": report.to_dict(), "tune": demo.tuning.to_dict()}, indent=2)
         )
         return _SOUND
-    print(
+    show(
         "\n"
         f"Stochastic-gradient Langevin dynamics on Welling and Teh's mixture posterior: {NUM_CHAINS} chains for each\n"
         f"step size, every fifth of their last {options.draws:,} steps kept. The step sizes, ranked by the polynomial\n"
         f"Stein discrepancy (PSD) of order {options.order} of a chain:\n"
     )
-    print(ranking)
-    print(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")
-    print(report)
-    print("\nThe same question to `tune`, which runs the better step sizes longer, and expects what a full run has:\n")
-    print(demo.tuning)
-    sys.stdout.flush()
+    show(ranking)
+    show(f"\nThe step size to use: {ranking.best:g}. A report on its draws, all chains together:\n")
+    show(report)
+    show("\nThe same question to `tune`, which runs the better step sizes longer, and expects what a full run has:\n")
+    show(demo.tuning)
+    options.output.flush()
     say(f"drawing figures to {options.folder}")
     try:
         written = draw_figures(demo, options.folder)
     except ImportError:
-        print("\nFor figures, install matplotlib: pip install 'jaxpsd[plots]'.")
+        show("\nFor figures, install matplotlib: pip install 'jaxpsd[plots]'.")
     else:
-        print("\nFigures:", *written, sep="\n  ")
+        show("\nFigures:", *written, sep="\n  ")
     return _SOUND
 
 
@@ -202,7 +213,8 @@ def _psd(options: argparse.Namespace, order: int) -> "jaxpsd.PSD":
 
 def _show(options: argparse.Namespace, result: Any, text: str | None = None) -> int:
     """Print a result, in words of its own unless there are others; whether it rejects is the exit code."""
-    print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if options.json else text or result)
+    shown = json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if options.json else text or result
+    print(shown, file=options.output)
     return _REJECTED if getattr(result, "reject", False) else _SOUND
 
 

@@ -1,5 +1,7 @@
 """States of BlackJAX's samplers pass straight in."""
 
+from typing import Any, NamedTuple
+
 import blackjax
 import jax
 import jax.numpy as jnp
@@ -170,3 +172,22 @@ def test_a_discrepancy_can_be_followed_inside_the_sampling_loop():
         lambda state: jax.lax.scan(step, (state, init(KEY, START)), jax.random.split(KEY, 500))
     )(kernel.init(START))
     np.testing.assert_allclose(result(seen), jaxpsd.PSD(2)(logdensity, states), rtol=1e-3)
+
+
+class State(NamedTuple):
+    position: Any
+    logdensity: Any
+    logdensity_grad: Any
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        (State({}, jnp.zeros(9), {}), "hold no positions"),
+        (State(jnp.zeros((9, 2)), jnp.zeros(8), jnp.zeros((9, 2))), "of the same transitions"),
+        (State(jnp.zeros((9, 2)), jnp.zeros(9), jnp.zeros((8, 2))), "Gradients must have the shape of the positions"),
+    ],
+)
+def test_states_that_do_not_fit_together_are_named(states, message):
+    with pytest.raises(ValueError, match=message):
+        jaxpsd.from_blackjax(states)

@@ -56,6 +56,7 @@ def test_a_table_is_read_with_names_scores_and_chains(tmp_path):
         ("mu,tau\n1,x\n", "could not be read"),
         (",mu,tau\n0,1,2\n", "a column has no name"),
         ("mu,tau\n1\n", "names 2 columns, but rows have 1"),
+        ("mu,tau\n1,2\n1,2,3\n", "number of columns changed from 2 to 3 at row 2$"),
         ("mu,tau\n", "no rows of numbers"),
         ("", "no rows of numbers"),
         ("chain\n0\n1\n", "holds no draws"),

@@ -107,9 +107,71 @@ def test_it_goes_on_where_it_was_killed(tuning, tmp_path, monkeypatch):
     resumed = tune(tolerance=0.1, objective="bias", checkpoint=path)
     assert resumed.to_dict() == tuning.to_dict()
     assert not path.exists()
-    path.write_text("nonsense")
-    with pytest.raises(ValueError, match="no checkpoint of `tune`"):
-        tune(checkpoint=path)
+
+
+@pytest.mark.parametrize("damage", ["words", "half", "an array", "another archive", "other words"])
+def test_what_is_no_checkpoint_is_refused(tmp_path, damage):
+    path = tmp_path / "progress.npz"
+    np.savez(path, told=np.array("3" if damage == "other words" else "{}"), x=np.zeros(100))
+    if damage in ("words", "half"):
+        path.write_bytes(b"nonsense" if damage == "words" else path.read_bytes()[:300])
+    elif damage == "an array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    with pytest.raises(ValueError, match="no checkpoint of `tune`, or a broken one. Delete it, or name another"):
+        tune(checkpoint=path, num_steps=2000)
+
+
+def test_a_checkpoint_is_of_one_sampler_and_of_settings_to_the_last_digit(tmp_path, monkeypatch):
+    path = tmp_path / "progress.npz"
+    options = {"num_steps": 2000, "checkpoint": path}
+
+    def another(key, x, size):
+        return langevin(key, x, 1.1 * size)
+
+    def killed(self, *args):
+        save(self, *args)
+        raise KeyboardInterrupt
+
+    save = checkpoint.Checkpoint.save
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tune(settings=[0.123456, 0.5], **options)
+    for changed in ({"settings": [0.1234561, 0.5]}, {"settings": [0.123456, 0.5], "kernel": another}):
+        with pytest.raises(ValueError, match="checkpoint of another call"):
+            tune(**changed, **options)
+
+
+def test_states_may_be_of_types_that_files_do_not_know(tmp_path, monkeypatch):
+    def kernel(key, state, size):
+        x, average = state
+        x, _ = langevin(key, x, size)
+        return (x, (average + x.astype(average.dtype)) / 2), x
+
+    options = {"num_steps": 2000, "settings": [0.1, 0.5], "kernel": kernel}
+    options["init"] = lambda x: (x, x.astype(jnp.bfloat16))
+    save, path = checkpoint.Checkpoint.save, tmp_path / "progress.npz"
+
+    def killed(self, *args):
+        save(self, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(checkpoint.Checkpoint, "save", killed)
+        tune(checkpoint=path, **options)
+    assert tune(checkpoint=path, **options).to_dict() == tune(**options).to_dict()
+
+
+def test_it_is_not_to_be_traced():
+    for call in (
+        lambda x: tune(positions=x),
+        lambda x: tune(settings=[x[0, 0], 0.1]),
+        lambda x: tune(tolerance=x[0, 0]),
+    ):
+        with pytest.raises(ValueError, match="`tune` looks at values and cannot be traced"):
+            jax.jit(call)(STARTS)
+    with pytest.raises(ValueError, match="`tune` looks at values and cannot be traced"):
+        jax.vmap(lambda key: tune(key))(jax.random.split(KEY))
 
 
 def test_the_result_is_shown_as_text_html_and_json(tuning):
@@ -224,7 +286,19 @@ def test_a_posterior_of_many_observations_is_scored_by_mini_batches():
         ({"positions": jnp.full((4, 2), jnp.nan)}, ValueError, "`positions` is not finite"),
         ({"tolerance": 2.0}, ValueError, "`tolerance` must be below 1"),
         ({"batch_size": 3}, ValueError, "`batch_size` is that of batches of `data`"),
-        ({"checkpoint": "/nowhere/at/all"}, FileNotFoundError, "no such folder"),
+        ({"checkpoint": "/nowhere/at/all"}, FileNotFoundError, "There is no folder"),
+        ({"data": STARTS[:0]}, ValueError, "`data` holds no observations"),
+        ({"checkpoint": 3}, TypeError, "`checkpoint` must be the path of a file"),
+        ({"checkpoint": "/"}, ValueError, "is a folder"),
+        ({"order": 21}, ValueError, "`order` must be at most 20"),
+        ({"num_steps": 10**12}, ValueError, "`num_steps` must be at most"),
+        ({"num_chains": 10**10}, ValueError, "Take fewer chains or settings"),
+        ({"settings": [{1: 0.1, "a": 0.1}]}, TypeError, "`settings` has a dictionary whose keys"),
+        ({"settings": {1: STARTS, "a": STARTS}}, TypeError, "`settings` has a dictionary whose keys"),
+        ({"settings": [1e300]}, ValueError, "is not finite in float32"),
+        ({"kernel": lambda key, x, size: (x, None)}, TypeError, "The position that follows must be an array"),
+        ({"kernel": lambda key, x, size: ("a", x)}, TypeError, "The state that follows must be an array.*got str"),
+        ({"init": lambda x: ()}, TypeError, "The first state must be an array.*at least one"),
         ({"kernel": lambda key, x, size: (x / 0, x / 0)}, ValueError, "No setting can be used"),
         ({"target": lambda x: jnp.where(x[0] < 1, jnp.nan, 0.0)}, ValueError, "Start where the target has a density"),
     ],

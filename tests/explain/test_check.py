@@ -278,5 +278,7 @@ def test_mistakes_are_named(arguments, message):
 def test_draws_that_differ_from_those_before_are_refused(other):
     # The second has as many draws, but a chain.
     mine = normal(KEY, 500) if other(KEY, 5).ndim == 2 else autoregressive(KEY, 500)
+    with pytest.raises(ValueError, match="returned the same draws for another key"):
+        jaxpsd.check(KEY, logdensity, sample=lambda _, n: normal(KEY, n), tolerance=0.01, num_draws=100, budget=400)
     with pytest.raises(ValueError, match="must return draws like those before"):
         jaxpsd.check(KEY, logdensity, mine, sample=other)

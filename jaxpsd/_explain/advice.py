@@ -10,6 +10,7 @@ from jaxpsd._core.tables import number
 from jaxpsd._explain.errors import are_too_few
 from jaxpsd._explain.findings import Finding
 from jaxpsd._explain.moments import MomentTable
+from jaxpsd._explain.phrases import times_as_many
 from jaxpsd._explain.relaxation import Relaxation
 from jaxpsd._explain.remedies import about_divergences, remedy_for, remedy_for_divergences
 from jaxpsd._explain.report import DetectableErrors
@@ -96,7 +97,7 @@ def _worst(facts: Facts) -> str:
 
 def _good_enough(facts: Facts) -> str:
     judgement, asked = facts.judgement, f"tolerance {facts.tolerance:g}"
-    times = None if judgement.times is None else f"about {np.ceil(max(judgement.times, 1.1)):.0f} times as many draws"
+    times = None if judgement.times is None else times_as_many(judgement.times)
     if judgement.good_enough:
         return f"They are good enough ({asked}): {judgement.reason}."
     if judgement.good_enough is None:

@@ -18,6 +18,7 @@ from jaxpsd._explain.diagnose import diagnose
 from jaxpsd._explain.errors import ImpliedErrors
 from jaxpsd._explain.measured import measure_errors
 from jaxpsd._explain.moments import check_names
+from jaxpsd._explain.phrases import times_as_many
 from jaxpsd._explain.report import Report
 from jaxpsd._explain.second_opinion import with_moves
 from jaxpsd._explain.tolerance import Judgement, check_tolerance, judge_sampler
@@ -193,7 +194,7 @@ def _judge(
 def _error(judgement: Judgement, tolerance: float, worth: str, report: Report) -> AssertionError:
     if judgement.good_enough is None:
         times = judgement.times
-        more = "" if times is None else f"; about {ceil(max(times, 1.1))} times as many draws would probably tell"
+        more = "" if times is None else f"; {times_as_many(times)} would probably tell"
         asked = f"It cannot be told whether the sampler is right within tolerance {tolerance:g}"
         error = CannotTell(f"{asked}: {judgement.reason} ({worth}){more}.")
     else:

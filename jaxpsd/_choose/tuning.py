@@ -154,12 +154,15 @@ class Tuning:
 
     @property
     def as_good(self) -> tuple[Any, ...]:
-        """The settings that were left at the end, and whose interval reaches that of the best; the best comes first."""
+        """The settings that were left at the end, and whose interval reaches that of the best; the best comes first.
+
+        Of one whose chains stand still no interval is known, and it is not among them.
+        """
         last = self.rounds[-1]
         interval = dict(zip(last.places, last.intervals, strict=True))
         reach = interval[self.best_place][1]
         left = [place for place in last.places if place not in last.dropped and place != self.best_place]
-        close = [place for place in left if not interval[place][0] > reach]
+        close = [place for place in left if interval[place][0] <= reach]
         return (self.best, *(self.settings[place] for place in close))
 
     def to_dict(self) -> dict[str, Any]:

@@ -75,6 +75,10 @@ def test_nothing_is_dropped_that_cannot_be_told_from_the_best(tuning):
             assert each.intervals[row[place]][0] > each.intervals[row[best]][1]
 
 
+def test_chains_that_stand_still_are_not_as_good():
+    assert 0.0 not in tune(settings=[0.0, 0.1, 0.5], num_steps=4000, objective="bias").as_good
+
+
 def test_the_winner_makes_new_draws(tuning):
     fresh = tuning.fresh
     assert fresh.draws.num_chains == 4

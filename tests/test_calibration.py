@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -218,3 +219,60 @@ def test_the_study_of_other_discrepancies_keeps_its_promises():
             assert row["shares"]["IMQ KSD"] >= 0.9, row
     for row in result["dependent"]:
         assert row["share"] <= 0.09, row
+
+
+def share_of(part, whole, counts):
+    """A share of what was counted; one where nothing was."""
+    total = sum(each[whole] for each in counts)
+    return sum(each[part] for each in counts) / total if total else 1.0
+
+
+def test_the_study_of_truth_keeps_its_promises():
+    cells = [cell for piece in pieces("truth") for cell in piece]
+    assert {cell["n"] for cell in cells} == {500, 2000, 10_000}
+    # Nothing that knows a target by scores alone can know of modes that no draw has visited.
+    seen = [cell for cell in cells if not cell["misses_a_mode"]]
+    for row in {(cell["target"], cell["kind"]) for cell in seen}:
+        counts = [Counter(cell["counts"]) for cell in seen if (cell["target"], cell["kind"]) == row]
+        for name in ("mean", "sd"):
+            assert share_of(f"{name}: covered", f"{name}: stated", counts) >= 0.9, row
+        assert not any(each["crashed"] for each in counts)
+    total = sum((Counter(cell["counts"]) for cell in seen), Counter())
+    for name in ("mean", "sd"):
+        assert total[f"{name}: sign right"] >= 0.99 * total[f"{name}: signed"]
+    assert total["good enough: True, in truth True"] > 300 < total["good enough: False, in truth False"]
+    assert total["good enough: True, in truth False"] == total["good enough: False, in truth True"] == 0
+    named = [key for key in total if key.startswith("sentences: named as the worst")]
+    wrong = sum(total[key.replace("sentences: ", "wrong: ")] for key in named)
+    assert wrong <= 0.1 * sum(total[key] for key in named)
+
+
+def test_the_study_of_public_posteriors_keeps_its_promises():
+    found = pieces("public_posteriors")
+    assert len(found) == 9
+    rows = [row for piece in found for row in piece["rows"]]
+    assert not any(row.get("outcome") == "wrong" for row in rows)
+    for kind in {row["set"] for row in rows}:
+        for name in ("means", "sds", "corrected"):
+            counts = [row[name] for row in rows if row["set"] == kind and name in row]
+            assert share_of("covered", "stated", counts) >= 0.9, (kind, name)
+
+
+def test_the_study_of_moved_draws_keeps_its_promises():
+    rows = [row for row in pieces("relax") if "at 0.05" in row]
+    right = [row for row in rows if row["draws"] in ("independent", "ρ = 0.5", "ρ = 0.9", "MALA")]
+    assert len(right) == 32
+    for row in right:
+        assert few_enough(round(row["at 0.05"] * row["repeats"]), row["repeats"]), row
+
+
+def test_the_study_of_tuning_keeps_its_promises():
+    found = {name: piece["result"] for name, piece in study("tune")["pieces"].items() if "tune" in piece["result"]}
+    for piece in found.values():
+        assert all(each["price"] <= 1 / 3 for each in piece["tune"].values())
+        # For a third of the price the choice is about as good as that by the same objective of all full runs.
+        if len(piece["tune"]) > 1:
+            assert piece["tune"]["error"]["within"] >= piece["tune"]["error"]["grid"]["within"] - 0.1
+    assert {name for name, piece in found.items() if piece["tune"]["error"]["same_or_within"] >= 0.9} >= {
+        "logistic, 8,000 steps", "MALA", "MCLMC, 50,000 steps", "mixture 0", "mixture 1", "mixture 3"
+    }  # fmt: skip

@@ -36,7 +36,7 @@ def tuning(tuning: Tuning, *, ax: Axes | None = None) -> Axes:
     >>> sizes, starts = [2.0, 0.5, 0.1, 0.02, 0.0001], jnp.zeros((4, 2))
     >>> found = tune(jax.random.key(0), logdensity, langevin, sizes, positions=starts, num_steps=10_000)
     >>> plots.tuning(found).get_ylabel()
-    'discrepancy of a full run'
+    'error'
     """
     check_made_by("`tune`", tuning, Tuning, "tuning")
     name, x = _along(tuning)

@@ -169,7 +169,7 @@ def _choose_parts(psd: PSD, draws: Draws, supply: _Supply, *, products: bool) ->
             name = name_of_degree(degree)
             left_out.append(
                 f"{name}: takes about {float(f'{fewest:.2g}'):,.0f} effective draws of such a target; these are "
-                f"{int(effective):,}"
+                f"{effective:,.0f}"
             )
     order = max(degrees)
 

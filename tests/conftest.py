@@ -34,13 +34,14 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 
 def pytest_collection_finish():
-    """What has been imported stays, and need not be looked through for garbage again and again."""
+    """What has been imported stays, and need not be looked through for garbage again and again; the rest but seldom."""
     gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
 
 # Compiled programs are kept as long as the process lives, and Linux maps only so many pieces of code, 65,530 for one
 # process. What is forgotten has to be traced and compiled again, so that nothing is before it has to be.
-_MOST_PIECES = 30_000
+_MOST_PIECES = 45_000
 _TESTS_BETWEEN_LOOKS = 20
 _PIECES = Path("/proc/self/maps")
 _tests_run = itertools.count(1)

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import Tracer
 from jax.tree_util import keystr
 from jax.typing import ArrayLike
@@ -228,6 +229,9 @@ def check_weights(weights: ArrayLike | None, draws: Draws) -> Weights:
         if not array.any():
             raise ValueError("`weights` sum to zero; at least one draw needs a positive weight.")
     array = array / array.max()
+    if not isinstance(array, np.ndarray):
+        # One division by a product, which some versions of XLA would make of both, overflows.
+        array = lax.optimization_barrier(array)
     return shard_like(draws.positions, jnp.asarray(array / array.sum(), draws.dtype))
 
 

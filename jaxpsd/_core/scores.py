@@ -11,8 +11,9 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 
-from jaxpsd._core.checks import check_finite, check_samples, check_scores, check_weights, find_coarse_draws, is_concrete
+from jaxpsd._core.checks import check_finite, check_samples, check_scores, check_weights, is_concrete
 from jaxpsd._core.compiling import as_arrays_together
+from jaxpsd._core.digits import find_coarse_draws
 from jaxpsd._core.doubts import Doubt
 from jaxpsd._core.draws import Draws, Structure, one_position, ravel
 from jaxpsd._core.filling import common_size, fill_chains, shorten_chains
